@@ -18,7 +18,7 @@ def box_faults(message: bytes, numbers: Mapping[str, Set[int]]) -> list[tuple[st
 
     Args:
         message: the example.
-        numbers: the numbers that classes may have, by feature.
+        numbers: the permitted class numbers, by feature.
     """
     if _MARK not in message:
         return []

@@ -65,13 +65,13 @@ def parse_sums(text: str) -> Sums | None:
 def check_sums(run: CheckRun, source: Source, sums: Sums, report: Report) -> None:
     """Compare each listed file's stored bytes with its checksum, and add faults to the report.
 
-    A file that is listed and not there is a fault; shards that are there and not listed are named in a note.
+    A listed file that does not exist is a fault; existing shards that are not listed are named in a note.
 
     Args:
         run: the run of checks.
-        source: the folder that the names in the list are relative to.
+        source: the folder to which the names in the list are relative.
         sums: the list.
-        report: the reports of the shards, to which those of other listed files are added.
+        report: the reports of the shards, to which reports of other listed files are added.
     """
     found = source.find([*sums])
     files = {file.path: file for file in report.files}

@@ -1,7 +1,7 @@
 """The codes of faults and errors: meaning, usual causes and remedies.
 
-`tar2tf explain` prints these texts, and `docs/faq.md` and the table of `docs/reference/inspect-verify.md` are made of
-them by `python man/generate.py`.
+`tar2tf explain` prints these texts, and `docs/faq.md` and the table of `docs/reference/inspect-verify.md` are generated
+from them by `python man/generate.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Explanation(NamedTuple):
     """The explanation of a code.
 
     Attributes:
-        means: a clause, as tables of codes have it.
+        means: the meaning as a clause, for tables of codes.
         causes: sentences about the usual causes.
         remedy: sentences about what to do.
     """

@@ -259,7 +259,7 @@ STEPS: Final = "[]"
 class NumberStats:
     """Statistics of a feature's numbers: minimum, maximum, sum and count, without NaN.
 
-    They are decoded many at a time; `decode` does it with the rest, before they are looked at.
+    Numbers are decoded many at a time; call `decode` to decode the remaining ones before reading the statistics.
     """
 
     least: float = inf
@@ -324,22 +324,22 @@ class Stats:
 
     Attributes:
         unit: the unit of `least`, `most` and `total`: bytes or, for lists of numbers, values.
-        count: how many samples have the entry or feature.
+        count: number of samples that have the entry or feature.
         example: one of the values, shortened.
-        kinds: how many of the examined values have each kind.
+        kinds: number of the examined values of each kind.
         shapes: the smallest and largest dimensions of each kind of image, video or array; empty if their number varies.
         seconds: the shortest and longest duration of each kind of audio or video.
         frames: the smallest and largest number of frames of each kind of video.
         values: the smallest and largest number of values of a feature in a record.
-        numbers: the values of a feature of numbers, as far as they were read.
+        numbers: statistics of a numeric feature, as far as its values were read.
         lists: number of records whose values are in a list of each kind; None for a feature without a list.
         is_steps: whether it is a feature list of a tf.train.SequenceExample, whose name then ends with `[]`.
-        divided: whether numbers of a list are in several pieces, as protobuf allows.
-        turned: how many of the examined images are stored rotated, by their EXIF data.
-        distinct: the distinct values of the pixels of examined masks, at most `MOST_VALUES` and one more; None if it is
-            neither named like a mask nor a PNG with a palette.
-        shaped: what a feature NAME/shape is the shape of: `values`, or `uint8` for bytes; empty if of neither, and None
-            if there is no such feature.
+        divided: whether the numbers of a list are in several pieces, as protobuf allows.
+        turned: number of the examined images that are stored rotated, according to EXIF.
+        distinct: the distinct pixel values of examined masks, at most `MOST_VALUES` + 1; None if it is neither named
+            like a mask nor a PNG with a palette.
+        shaped: the values whose shape is in a feature NAME/shape: `values`, or `uint8` for bytes; empty for neither,
+            and None if there is no such feature.
     """
 
     unit: Literal["bytes", "values"] = "bytes"
@@ -569,15 +569,15 @@ class ShardContents:
         samples: number of samples or records.
         bytes: size of the shard in bytes as stored.
         entries: statistics of each entry or feature.
-        faulty: number of faulty samples, which are not in `samples`, such as a key that appears again.
+        faulty: number of faulty samples, such as samples with a repeated key, which are not in `samples`.
         foreign: number of records that are not a tf.train.Example.
-        payload: what these are.
+        payload: statistics of these records.
         sequences: number of records that are a tf.train.SequenceExample.
-        compression: how the shard is compressed, as TensorFlow names it; empty if it is not.
+        compression: the compression of the shard, as TensorFlow names it; empty if there is none.
         not_adjacent: number of samples of a tar whose members are not adjacent.
-        skipped: how many members of a tar are not part of any sample, by reason.
-        instead: what a file is that is not a shard, and what to do with it; None if it is unknown.
-        error: the first reason why a part of the shard, or all of it, cannot be read; the rest is counted.
+        skipped: number of members of a tar that are not part of any sample, by reason.
+        instead: the format of a file that is not a shard, and what to do with it; None if it is unknown.
+        error: the first reason why the shard, or a part of it, cannot be read; the readable parts are counted.
     """
 
     path: str
@@ -637,9 +637,9 @@ class Contents:
     Attributes:
         shards: the shards, in order.
         skipped: names of files in a directory that are neither tar nor TFRecord.
-        bucket: what was inspected.
-        manifests: those that were inspected.
-        types: the types that TensorFlow Datasets gives the features, by name, if its files describe the shards.
+        bucket: the inspected bucket.
+        manifests: the inspected manifests.
+        types: the types of the features in TensorFlow Datasets, by name, if its files describe the shards.
 
     >>> inspect("shards", workers=1).entries["cls"].count
     24

@@ -34,7 +34,7 @@ class ValueChecker:
     """Checks the kind of each value against its name and earlier values of the same name, and decodes values.
 
     Args:
-        unknown: counts the values of each kind that cannot be decoded here, so that nothing is known of them.
+        unknown: counts the values of each kind that cannot be checked, because no decoder for them is installed.
     """
 
     def __init__(self, unknown: Counter[str]) -> None:
@@ -93,8 +93,8 @@ def _try(kind: str, data: bytes) -> None:
     """Decode a value, and raise an error if it is damaged.
 
     Raises:
-        _UnknownError: when it cannot be decoded here, and is no text.
-        SampleError, ValueError: when it is damaged.
+        _UnknownError: when no decoder for the value is installed, and it is not text.
+        SampleError, ValueError: when the value is damaged.
     """
     if kind == "image/tiff":
         _decode_tiff(data)

@@ -1,9 +1,9 @@
 """Comparison of two datasets of tars or TFRecords: samples that are missing, added, changed or reordered.
 
-Each sample becomes a row of digests. Rows are matched in two steps, whatever their order: first those that are equal,
-then those that are left, by their keys. The digest of a sample is the sum of those of its entries, so that their order
-does not matter; that of an entry depends on its name, the kind of its values, and the values, not on how a record
-happens to encode them.
+Each sample becomes a row of digests. Rows are matched in two steps, regardless of their order: first equal rows, then
+the remaining ones by their keys. The digest of a sample is the sum of the digests of its entries, so that their order
+does not matter; the digest of an entry depends on its name, the kind of its values, and the values, not on their
+encoding in a record.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Difference(NamedTuple):
     """One sample that only one of two datasets has, or that differs between them.
 
     Attributes:
-        kind: which of these.
-        key: its key; None for a record without `__key__`.
-        a: where it is in the first dataset.
-        b: where it is in the second.
-        entries: what became of each entry or feature that differs.
+        kind: the kind of difference, such as `changed` or `only_in_a`.
+        key: the sample's key; None for a record without `__key__`.
+        a: location of the sample in the first dataset.
+        b: location of the sample in the second dataset.
+        entries: the kind of difference of each entry or feature that differs.
 
     >>> first = next(iter(diff("shards", "shards/photos-0.tar", workers=1)))
     >>> first.kind, first.key
@@ -84,10 +84,10 @@ class ComparedDataset:
     """One of two compared datasets, in a report.
 
     Attributes:
-        path: as it was named.
-        shards: its shards.
-        samples: how many it has.
-        bytes: its size as stored.
+        path: the path given by the user.
+        shards: paths of its shards.
+        samples: number of samples.
+        bytes: stored size in bytes.
         skipped: files that are neither tar nor TFRecord.
     """
 
@@ -142,14 +142,15 @@ class Differences:
     """The differences of two datasets; see `diff`.
 
     Attributes:
-        same: how many samples are equal in both datasets.
-        counts: how many differences there are of each kind.
-        entries: for each entry or feature, in how many samples it changed, or is only in one of the two.
-        out_of_order: how many samples come after a sample in the first dataset, but before it in the second. Samples
-            that only one dataset has do not count.
-        types: features that both have, and to which TensorFlow Datasets gives another type in A than in B, with both.
-        moved: the keys of the first two such samples, in the order of the first dataset.
-        ignore_order: whether the order makes no difference.
+        same: number of samples that are equal in both datasets.
+        counts: number of differences of each kind.
+        entries: for each entry or feature, the number of samples in which it changed, or is only in one of the
+            datasets.
+        out_of_order: number of samples that follow a sample in the first dataset, but precede it in the second; samples
+            that only one dataset has are ignored.
+        types: the types of features whose type in TensorFlow Datasets differs between the datasets.
+        moved: the keys of the first two samples that are out of order, in the order of the first dataset.
+        ignore_order: whether the order is ignored.
 
     >>> diff("shards/photos-0.tar", "shards", workers=1).same
     6
@@ -256,7 +257,7 @@ def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | No
     """Count adjacent samples of the first dataset that are in reverse order in the second; return the first two.
 
     Args:
-        partner: where each sample of the first dataset is in the second; -1 if it is not there.
+        partner: the position in the second dataset of each sample of the first; -1 if it is missing.
     """
     count, first, before, place = 0, None, -1, -1
     for start in range(0, len(partner), _AT_ONCE):
@@ -297,8 +298,8 @@ def diff(
         a: a directory, a template of files, a tar or TFRecord file, `-`, a URL of any of these, or a manifest. In a
             directory with a manifest, only the shards that it lists are compared.
         b: the second dataset, named in any of these ways.
-        ignore_order: whether the order of the samples makes no difference.
-        options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
+        ignore_order: whether to ignore the order of the samples.
+        options: options as for `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
     Raises:
         SourceError: when there is nothing to compare, or a shard is damaged or cannot be read.
@@ -346,13 +347,13 @@ class _Side:
     """One of two compared datasets: its files and, once all are read, the rows of its samples with details.
 
     Attributes:
-        named: the shards that were named.
-        stems: the beginning of the keys of records without a key, by the paths of files whose stem others have, too.
+        named: the named shards.
+        stems: the beginning of the keys of records without a key, by the paths of files whose stem is not unique.
         numbers: the features of its records that hold numbers, and their kinds.
         dataset: the dataset.
-        types: the types that TensorFlow Datasets gives the features, by name, if its files describe the shards.
+        types: the types of the features in TensorFlow Datasets, by name, if its files describe the shards.
         starts: the positions at which the rows of each file start.
-        keyless: how many samples have no key.
+        keyless: number of samples without a key.
     """
 
     def __init__(self, named: ShardSet) -> None:
@@ -392,7 +393,7 @@ class _Side:
         """Sort the rows of all shards into order.
 
         Raises:
-            SourceError: when there is none, or a file is no shard although it was named.
+            SourceError: when there are no shards, or a named file is not a shard.
         """
         source, dataset, failed = self.named.source, self.dataset, list[SourceError]()
         for number, item in enumerate(self.items):

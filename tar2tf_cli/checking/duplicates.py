@@ -18,8 +18,8 @@ class DuplicateGroup(NamedTuple):
     """Samples that are equal except for their keys.
 
     Attributes:
-        samples: the shard and the key of some of them.
-        more: number of the others.
+        samples: the shard and the key of some of the samples.
+        more: number of further samples.
     """
 
     samples: list[tuple[str, str]]
@@ -30,9 +30,9 @@ class Duplicates(NamedTuple):
     """All groups of samples that are equal except for their keys.
 
     Attributes:
-        extra: how many samples repeat another.
-        leaked: how many groups of equal samples are in more than one split.
-        groups: the samples of some groups, those in more than one split first.
+        extra: number of samples that repeat another one.
+        leaked: number of groups of equal samples in more than one split.
+        groups: some of the groups, those in more than one split first.
     """
 
     extra: int

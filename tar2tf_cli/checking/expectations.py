@@ -21,7 +21,8 @@ class Expectations(NamedTuple):
     Attributes:
         schema: the expectation of each feature, by name, or the names that samples of a tar may have; None for any.
         required: the names of features that every example, or of entries that every sample must have.
-        messages: which messages records may be; None to require examples of each file whose first record is one.
+        messages: the kind of messages that records may be; None to require examples in each file whose first record is
+            one.
         format: the format of the files.
         numbers: the numbers of the classes in a label map, by feature.
     """

@@ -30,7 +30,7 @@ class Fault(NamedTuple):
         message: a sentence without the record or offset.
         record: number of the record in the file, from 0.
         offset: byte offset in the decompressed TFRecord or tar; for a broken gzip stream, in the file as stored.
-        lost: number of bytes, from the offset, that no good record holds; None if unknown, or if none are lost.
+        lost: number of bytes from the offset on that belong to no good record; None if unknown, or if none are lost.
         before: the good records before the fault; None if unknown.
         after: the good records after the fault; None if unknown.
         key: the key of the faulty sample; None if unknown.
@@ -75,8 +75,8 @@ class KeyLists:
     """The keys of a file's good and bad samples, for `convert --keys`.
 
     Attributes:
-        good: those of the samples without a fault, in order.
-        bad: those of the samples with faults, as far as they are known.
+        good: the keys of samples without faults, in order.
+        bad: the keys of samples with faults, as far as they are known.
         stem: the beginning of the keys of records without a key.
     """
 
@@ -92,25 +92,25 @@ class FileReport:
     Attributes:
         path: path or URL of the file.
         format: detected from the content; None if it is neither a tar nor a TFRecord.
-        records: number of whole records (in a tar, samples), as far as the file can be read.
+        records: number of complete records (in a tar, samples), as far as the file can be read.
         bytes: size of the file in bytes as stored.
-        faults: what is wrong; at most a thousand of each kind, and one that says how many more there are.
+        faults: the faults; at most a thousand of each kind, and one that says how many more there are.
         features: number of valid examples that have each feature.
         missing: whether the file does not exist.
         examined: whether the file was read to its end and every record was found.
         counts: number of faults of each kind, listed or not.
         good: the records without a fault; those with a wrong CRC are in `records`, too.
         not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
-        bad: the records with a fault; a stretch in which no record was found counts as one.
-        sequences: how many records are a tf.train.SequenceExample.
-        others: how many records are no tf.train.Example, and need not be one.
-        cut: whether there is a place behind which nothing can be read.
-        not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
-        notes: what is unusual and no fault.
+        bad: the records with a fault; a range in which no record was found counts as one.
+        sequences: number of records that are a tf.train.SequenceExample.
+        others: number of records that are not a tf.train.Example, and need not be one.
+        cut: whether the end of the file could not be read.
+        not_decoded: number of images and arrays of each kind that were not checked, because no decoder is installed.
+        notes: descriptions of anything unusual that is not a fault.
         is_mixed: whether other messages were accepted because of the first record, but examples follow.
-        keys: the keys of samples; None if they were not asked for.
-        unread: whether the file is not in the subset that was read.
-        must_regroup: whether the check ended at a key that appeared again, so that the samples must be regrouped.
+        keys: the keys of samples; None if they were not requested.
+        unread: whether the file was not read, because it is not in the subset.
+        must_regroup: whether the check ended at a repeated key, so that the samples must be regrouped.
 
     >>> [file.path for file in verify("out/train-1.record", workers=1).files]
     ['out/train-1.record']
@@ -181,13 +181,13 @@ class Salvaged(NamedTuple):
 
     Attributes:
         path: the file with the good records.
-        records: how many it has.
+        records: number of its records.
         bytes: its size.
-        lost_records: how many records are lost; a stretch in which no record was found counts as one.
-        lost_bytes: their size, as far as it is known.
-        cut: the number of files whose rest cannot be read, so that it is unknown what it held.
-        tars: the number of tars, which have no records.
-        intact: the number of files without a fault, whose records are in the new file, too.
+        lost_records: number of lost records; a range in which no record was found counts as one.
+        lost_bytes: size of the lost records, as far as it is known.
+        cut: number of files whose end cannot be read, so that its records are unknown.
+        tars: number of tars, which have no records.
+        intact: number of files without a fault, whose records are in the new file, too.
     """
 
     path: str
@@ -213,7 +213,7 @@ class Report:
         files: every file that was checked or is missing, in the order of their names or of the manifest.
         skipped: names of files in a directory that are neither tar nor TFRecord.
         manifest: a manifest in the directory, which was also skipped.
-        salvaged: what was written of the good records, if that was asked for.
+        salvaged: the file of good records; None without `salvage`.
 
     >>> report = verify("out/_train-manifest.json", workers=1)
     >>> report.ok, report.records

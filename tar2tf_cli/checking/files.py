@@ -36,8 +36,8 @@ class CheckOptions(ConnectionOptions, total=False):
     """Keyword arguments common to all functions that read shards.
 
     Keys:
-        rules: how tars are read.
-        workers: how many files are read at once; defaults to the number of CPUs.
+        rules: the rules for reading tars.
+        workers: number of files to read at once; defaults to the number of CPUs.
         events: notified of progress.
     """
 
@@ -65,11 +65,11 @@ class FileRun:
     """A run of tasks that each read one file.
 
     Args:
-        options: those that were given.
+        options: the options given by the caller.
 
     Attributes:
-        rules: how tars are read.
-        workers: how many files are read at once; None for the number of CPUs.
+        rules: the rules for reading tars.
+        workers: number of files to read at once; None for the number of CPUs.
         events: notified of progress.
         connection: `ConnectionOptions` of remote buckets.
     """
@@ -96,7 +96,7 @@ class FileRun:
 
         Raises:
             SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
-            UsageError: when something else than paths was given.
+            UsageError: when the caller gave anything but paths.
         """
         shards = resolve(*as_texts(bucket, templates), paths=paths, tolerant=True, described=False, **self.connection)
         if shards.manifests and not shards.items:
@@ -116,7 +116,7 @@ class FileRun:
         Args:
             tasks: a task for each file.
             context: passed to every task.
-            use: called with the number of each task and its result as soon as there is one; there are no others then.
+            use: called with the number and the result of each task as soon as it ends; `read` then returns no results.
 
         Raises:
             Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
@@ -132,7 +132,7 @@ def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tupl
     """Return a bucket or path, and one or several templates, as strings.
 
     Raises:
-        UsageError: when something else was given.
+        UsageError: when the caller gave anything else.
     """
     several = [templates] if isinstance(templates, (str, os.PathLike)) else templates
     return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
@@ -143,8 +143,8 @@ class FileContext:
     """The context shared by the tasks of one run.
 
     Attributes:
-        source: where the files are.
-        rules: how tars are read.
+        source: lists and opens the files.
+        rules: the rules for reading tars.
         on_bytes: called with the number of stored bytes after each read of a file.
     """
 
@@ -245,12 +245,13 @@ def contents_of(
     """Iterate over an open tar's samples or an open TFRecord's records, with their numbers; empty for other files.
 
     Args:
-        shard: the file; its format is None afterwards if only its name says that it is a TFRecord.
-        rules: how a tar is read; `heads_only` is also for large records.
-        damaged: called with each damage, behind which reading goes on.
-        end: called with a tar whose samples were read.
+        shard: the file; its format becomes None if only its name says that it is a TFRecord.
+        rules: the rules for reading a tar; `heads_only` also applies to large records.
+        damaged: called with each damage error, after which reading continues.
+        end: called with a tar whose samples have been read.
         fault: called with the error of each faulty sample.
-        many: takes samples and records; those that it leaves follow, and samples of tars are numbered among these.
+        many: processes samples and records in batches; only the others are yielded, and only they count for the numbers
+            of a tar's samples.
 
     Raises:
         SourceError: when it cannot be read.
@@ -290,7 +291,8 @@ def _as_bytes(sample: Sample) -> Sample:
 def features_of(record: bytes, *, sequence: bool = False) -> dict[str, bytes | ParsedFeature]:
     """Return the features of a record that have values; a record that is no example is one value named `record`.
 
-    With `sequence`, those in the context of a tf.train.SequenceExample, which is a record of another kind without it.
+    With `sequence`, also return the features in the context of a tf.train.SequenceExample, which otherwise counts as
+    another record.
     """
     try:
         features = parse(record, sequence=sequence)

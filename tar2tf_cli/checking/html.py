@@ -71,10 +71,10 @@ def drawing(width: int, height: int, boxes: Iterable[Box], points: Iterable[tupl
     """Draw boxes and points as inline SVG over an image; its coordinates are the image's pixels.
 
     Args:
-        width: of the image.
-        height: of the image.
-        boxes: their edges, and the text of each.
-        points: x and y of each.
+        width: width of the image.
+        height: height of the image.
+        boxes: edges and text of each box.
+        points: x and y of each point.
     """
     text = max(width, height) / _LINES_OF_TEXT
     drawn = "".join(_box(box, text) for box in boxes)

@@ -1,6 +1,6 @@
 """Inspection of shards: counts of samples, and statistics of entries or features and their values.
 
-Everything is counted, but only the first few values of each entry are examined. The other values of a local tar are
+All samples are counted, but only the first few values of each entry are examined. The other values of a local tar are
 not even read.
 """
 
@@ -91,14 +91,15 @@ def inspect(
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL, or a manifest.
-        templates: which shards of the bucket; defaults to every tar and TFRecord. With a manifest, further ones.
-        paths: whether bucket and templates are taken as files and folders if all of them exist.
-        damaged: whether to accept damaged and unreadable shards. What can be read is then counted, and the errors are
-            in the result.
-        options: `rules`, how tars are read; `workers`, how many shards are read at once, by default the number of CPUs;
-            `endpoint`, the URL of the store that holds the bucket; `retry_for`, how many seconds to retry failed
-            requests without progress, by default TAR2TF_RETRY_FOR, else 60; `no_sign_request`, to read a public cloud
-            bucket without credentials; `events`, notified of progress.
+        templates: names of shards in the bucket; defaults to every tar and TFRecord. After a manifest, further
+            manifests.
+        paths: whether bucket and templates are treated as files and folders if all of them exist.
+        damaged: whether to accept damaged and unreadable shards. Their readable parts are then counted, and the errors
+            are in the result.
+        options: `rules`, the rules for reading tars; `workers`, the number of shards to read at once, by default the
+            number of CPUs; `endpoint`, the URL of the store that holds the bucket; `retry_for`, how many seconds to
+            retry failed requests without progress, by default TAR2TF_RETRY_FOR, else 60; `no_sign_request`, to read a
+            public cloud bucket without credentials; `events`, notified of progress.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
@@ -191,7 +192,7 @@ class _BulkCounter:
 
     Args:
         contents: the contents to which they are added.
-        looks: how many values of an entry are examined.
+        looks: number of values to examine of each entry.
     """
 
     def __init__(self, contents: ShardContents, looks: int) -> None:
@@ -384,7 +385,7 @@ class RawSample:
         path: path or URL of the shard.
         number: number of the sample in the shard, from 0.
         content: the sample of a tar, or the bytes of a record.
-        stem: what the name of a record without a key begins with; by default, the stem of the shard's name.
+        stem: the beginning of the name of a record without a key; by default, the stem of the shard's name.
     """
 
     path: str
@@ -439,9 +440,8 @@ def read_samples(
 ) -> Iterator[RawSample]:
     """Iterate lazily over the samples of a bucket's shards.
 
-    With `heads_only`, only the first mebibyte of large entries will be used. `damaged` is called with each damage, and
-    with the error of each shard that is unreadable, and what can be read behind it follows; without it, the error is
-    raised.
+    With `heads_only`, only the first mebibyte of large entries is available. `damaged` is called with each damage
+    error, and with the error of each unreadable shard, and iteration continues; without it, the error is raised.
 
     Raises:
         SourceError: when there is no shard, or one is damaged.
@@ -485,13 +485,12 @@ _HERE: Final = re.compile(r"^(\./)+")  # as in `tar cf x.tar -C FOLDER .`
 def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> Iterator[str]:
     """Write each entry of the samples with these keys to `FOLDER/KEY.ENTRY`; yield the path of each file.
 
-    A feature's bytes are written as they are, and numbers as text, one a line; several bytes values of a feature are
-    numbered. A slash in the name of a feature becomes an underscore; names that would be equal then
-    get a number, and long ones are cut. A record without a key is named by its shard and
-    number.
+    A feature's bytes are written unchanged, and numbers as text, one per line; several bytes values of a feature are
+    numbered. A slash in the name of a feature becomes an underscore; names that would then be equal get a number, and
+    long ones are cut. A record without a key is named by its shard and number.
 
     Raises:
-        UsageError: for a key that would lead out of the folder, and for a file that exists.
+        UsageError: for a key that would leave the folder, and for a file that exists.
         NothingFoundError: when a key does not exist; the others are extracted.
         SourceError: when a shard cannot be read.
         SinkError: when a file cannot be written.

@@ -51,7 +51,7 @@ class Spill:
         """Add data of the file with a number; files may be added in any order.
 
         Raises:
-            SinkError: when there is no room for it.
+            SinkError: when the disk is full.
         """
         start, self._whole = self._end, None
         with write_errors(tempfile.gettempdir()):
@@ -116,7 +116,7 @@ class FileStarts(NamedTuple):
 def match(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.int64]:
     """Match each digest of the first files with an equal digest of the second files, each used once.
 
-    Equal ones are matched in their order. Returns positions among all digests of the second files; -1 for none.
+    Equal digests are matched in order. Returns positions among all digests of the second files; -1 for none.
     """
     matched = np.full(sum(map(len, first)), -1, np.int64)
     for (these, here), (others, there) in _groups(first, second):

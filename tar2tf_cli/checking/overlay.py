@@ -48,13 +48,13 @@ class Overlay(NamedTuple):
     """The boxes, points and masks of an image.
 
     Attributes:
-        height: of the image.
-        width: of the image.
+        height: height of the image.
+        width: width of the image.
         boxes: the first of its boxes.
         points: the first of its points, each as x and y.
         levels: the mask, (height, width); None if there is none.
-        more: number of boxes and points that are not among these.
-        faults: what is wrong with them.
+        more: number of boxes and points that are not included.
+        faults: faults of boxes, points and masks.
     """
 
     height: int
@@ -118,7 +118,7 @@ def check_names(geometry: Geometry, names: Collection[str]) -> None:
     """Check that each declaration refers to some entry or feature of a dataset.
 
     Raises:
-        UsageError: when nothing is.
+        UsageError: when a declaration refers to none.
     """
     options: dict[str, Sequence[Boxes | Points | Mask]] = {
         "--boxes": geometry.boxes,

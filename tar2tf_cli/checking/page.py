@@ -171,7 +171,7 @@ def _decoded(pages: Sequence[ShardPage]) -> str:
 def _pictures(pages: Sequence[ShardPage]) -> str:
     """Return the section with the images of one entry or feature, and with others of samples that lack it.
 
-    It is the one with boxes, points or masks, and of several the one whose images have the most variety.
+    The chosen one has boxes, points or masks; of several, the one whose images vary most.
     """
     names = dict.fromkeys(name for page in pages for name in page.pictures)
     drawn = {name: [(page.name, one) for page in pages for one in page.pictures.get(name, ())] for name in names}

@@ -1,7 +1,7 @@
 """Samples for the page of `inspect --html`: sizes, labels and digests of all, and a random selection to show.
 
-Images, sounds and videos are drawn at random, and decoded where that is possible. Each is kept small: an image is
-scaled down, a long WAV or MP3 is cut, and any other long sound or video is left out.
+Images, sounds and videos are selected at random, and decoded if possible. Each is kept small: an image is scaled down,
+a long WAV or MP3 is cut, and any other long sound or video is left out.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Picture(NamedTuple):
 
     Attributes:
         caption: the texts of its sample.
-        data: a small JPEG, None if it cannot be decoded; before it is made small, the image, encoded or as pixels.
-        variety: how many of the pixels that were looked at differ.
-        overlay: everything that lies on it; None for nothing.
+        data: a thumbnail as JPEG, None if it cannot be decoded; before scaling, the image, encoded or as pixels.
+        variety: number of distinct values among the examined pixels.
+        overlay: its boxes, points and masks; None if it has none.
     """
 
     caption: Caption
@@ -112,9 +112,9 @@ class Clip(NamedTuple):
         caption: the texts of its sample.
         kind: such as `audio/wav`.
         size: its size in bytes.
-        data: all of it or, of some kinds, its beginning; empty if it is too large for the page.
-        decoded: whether it was decoded, or that failed; large ones, and kinds that nothing here decodes, are not.
-        fault: why it cannot be decoded; empty if it can be.
+        data: its bytes or, for some kinds, its first bytes; empty if it is too large for the page.
+        decoded: whether decoding was tried; not for large ones, and kinds without a decoder.
+        fault: the reason why it cannot be decoded; empty if it can.
     """
 
     caption: Caption
@@ -132,11 +132,12 @@ class ShardPage:
     Attributes:
         name: the shard's name.
         sizes: number of samples in each bar of the histogram of their sizes.
-        labels: number of samples with each label; the rest is under an empty label if there are too many.
+        labels: number of samples with each label; if there are too many labels, the remaining samples have an empty
+            one.
         keys: the key of each sample, or its number in the shard.
-        digests: 64 bits of a digest of each sample, of all but its key.
-        pictures: some images of each entry or feature, drawn at random.
-        clips: some sounds and videos of each entry or feature, drawn at random.
+        digests: 64 bits of a digest of each sample without its key.
+        pictures: some images of each entry or feature, selected at random.
+        clips: some sounds and videos of each entry or feature, selected at random.
     """
 
     name: str
@@ -163,7 +164,7 @@ def read_pages(
         bucket: as for `inspect`.
         templates: as for `inspect`.
         shards: the names of the shards.
-        geometry: everything that is declared to lie on images; more is found by its names.
+        geometry: the declared boxes, points and masks; others are found by their names.
         paths: as for `inspect`.
         options: as for `inspect`.
 
@@ -202,9 +203,9 @@ class _Sheet:
     """Selects images, sounds and videos of each entry or feature at random, each with equal probability.
 
     Args:
-        most: how many images of each.
-        geometry: everything that is declared to lie on images.
-        chance: draws them.
+        most: the maximum number of images of each.
+        geometry: the declared boxes, points and masks.
+        chance: the random number generator.
     """
 
     def __init__(self, most: int, geometry: Geometry, chance: random.Random) -> None:

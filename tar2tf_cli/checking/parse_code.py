@@ -30,13 +30,13 @@ _Where: TypeAlias = Literal["example", "context", "steps"]
 def parse_code(contents: Contents) -> str:
     """Return a program that makes a dataset; for TFRecords, with a feature description and a parse function.
 
-    Features that some records lack get a default; lists whose length varies become vectors. Images are decoded, arrays
-    get their shape; other bytes stay as they are. Dtypes that records do not tell are those of the manifest, if one was
-    inspected, or lies beside local shards. The program for tars uses `Dataset`, and does not read entries that some
+    Features that some records lack get a default; lists of varying length become vectors. Images are decoded, arrays
+    get their shape; other bytes are unchanged. Dtypes that records do not reveal are taken from the manifest, if one
+    was inspected or is next to local shards. The program for tars uses `Dataset`, and does not read entries that some
     samples lack.
 
     Raises:
-        UsageError: when the shards are of both kinds, or TFRecord in a compression that TensorFlow does not read.
+        UsageError: when the shards are of both formats, or TFRecords in a compression that TensorFlow does not read.
     """
     programs = {"tfrecord": _program, "tar": _program_for_tars}
     if contents.format not in programs:
@@ -82,12 +82,12 @@ class _FeatureCode:
 
     Args:
         name: its name.
-        stats: what is known of it.
-        lacking: how many examples lack it.
-        described: what a manifest says of it.
-        where: whether it is in examples; or in the context of SequenceExamples, where TensorFlow takes lists only as
+        stats: its statistics.
+        lacking: number of examples that lack it.
+        described: its description in a manifest.
+        where: whether it is in examples; or in the context of SequenceExamples, where TensorFlow accepts lists only as
             sparse ones; or one of their feature lists.
-        vector: whether it is a vector even if it always has one value, as the shape of an array is.
+        vector: whether it is a vector even if it always has one value, like the shape of an array.
     """
 
     def __init__(

@@ -48,10 +48,11 @@ class ShardTraits:
         samples: number of samples or records.
         names: number of samples or records with each entry or feature.
         first: the names in each of the first samples.
-        null_first: the names of JSON values that are null in each of the first samples, with a sample that has another.
+        null_first: the names of JSON values that are null in each of the first samples, with a sample in which they are
+            not.
         capitals: a member whose extension has capitals, if there is one.
-        dotted: a member whose key ends at another dot by the other rule, if that gives more samples.
-        long: a member whose name is longer than a header, if there is one.
+        dotted: a member whose name the other key rule splits at another dot, if that gives more samples.
+        long: a member whose name does not fit into a header, if there is one.
         pax: a member whose long name is in a pax header, if there is one.
         not_adjacent: the first sample whose members are not adjacent, if there is one.
         varying: the lengths of the lists of each numeric feature.
@@ -178,9 +179,9 @@ class ShardsToRead(NamedTuple):
         traits: the traits of each shard by its path.
         others: the names of files next to the shards.
         described: whether files of TensorFlow Datasets describe the shards.
-        has_card: whether a dataset card says which files are shards.
+        has_card: whether a dataset card lists the shards.
         splits: the split of each shard that belongs to one, by its path.
-        hosts: how many hosts divide the shards among them.
+        hosts: number of hosts that divide the shards among them.
     """
 
     traits: Mapping[str, ShardTraits]
@@ -381,7 +382,7 @@ def parse_readers(text: str) -> list[str]:
     """Parse a list of readers such as `hf,dali`.
 
     Raises:
-        UsageError: when one is not known.
+        UsageError: when one is unknown.
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
@@ -396,7 +397,7 @@ def check_output(names: Sequence[str], output: Output) -> None:
     """Check, before a conversion, that readers support its output's format and compression.
 
     Raises:
-        UsageError: when one does not.
+        UsageError: when a reader does not support them.
     """
     traits = ShardTraits(output.format.name, "" if output.compression == "none" else output.compression)
     for _, fault in reader_faults(names, ShardsToRead({output.path: traits}, described=True)):

@@ -1,9 +1,9 @@
 """Rows of digests for each sample of a file, with its key and the digests of its entries as details.
 
-The details of a sample are the size of its key, or 4,294,967,295 if it has none, and the key; how many entries it has;
-and for each the size of its name, its digest of 64 bits, and the name. Sizes and counts have 32 bits. The kernel makes
-rows and details of the same form (`sample_rows` and `record_rows` in digest_rows.h) where samples are plain, and
-records examples of the usual form.
+The details of a sample are the size of its key, or 4,294,967,295 if it has none, and the key; the number of its
+entries; and for each entry the size of its name, its 64-bit digest, and the name. Sizes and counts have 32 bits. The
+kernel makes rows and details of the same form (`sample_rows` and `record_rows` in digest_rows.h) from plain samples,
+and from records that are examples of the usual form.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class FileRows(NamedTuple):
 
     Attributes:
         is_shard: whether it is a tar or TFRecord; otherwise there are no rows.
-        instead: what else it is, and what to do about it, if that is known.
-        samples: how many it has.
-        size: its size in bytes as stored.
-        rows: the path of a file with a row for each.
-        details: the path of a file with their details.
+        instead: the format of a file that is not a shard, and what to do with it, if it is known.
+        samples: number of samples.
+        size: stored size of the file in bytes.
+        rows: the path of a file with a row for each sample.
+        details: the path of a file with the details of the samples.
         numbers: the features that hold numbers, or several values, and their kinds.
     """
 
@@ -92,8 +92,8 @@ class RowsContext(FileContext):
     """The context of tasks that compute rows.
 
     Attributes:
-        sources: where the files of each dataset are.
-        folder: where they write their files.
+        sources: list and open the files of each dataset.
+        folder: the folder for the files that tasks write.
         numbers: the features that hold numbers in the TFRecords that tars are compared with, and their kinds.
     """
 
@@ -106,7 +106,7 @@ def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
     """Compute the rows of a file of one of the datasets.
 
     Raises:
-        SourceError: when it cannot be read, or is damaged.
+        SourceError: when the file cannot be read, or is damaged.
         SampleError: when a sample of a tar is faulty.
     """
     source = context.sources[dataset]
@@ -159,8 +159,8 @@ class EntryDigester:
     """Computes the digests of entries.
 
     Args:
-        wanted: the features that hold numbers in the records that samples of a tar are compared with: entries of these
-            names are read as `convert --type` reads them, if that is possible.
+        wanted: the numeric features of the records with which samples of a tar are compared: entries of these names are
+            parsed as by `convert --type`, if possible.
 
     Attributes:
         numbers: the features of records that hold numbers, or several values, and their kinds.
@@ -203,7 +203,7 @@ class EntryDigester:
     def maps(self, batch: Batch) -> list[bytes | None] | None:
         """Return each signature's entries as features for the kernel; None where Python must process them.
 
-        It is None altogether if all entries are as they are.
+        The result is None if no entry has to be converted.
         """
         return [self._map(names) for names in batch.names()] if self._wanted else None
 
@@ -279,8 +279,8 @@ class _RowFiles:
     Attributes:
         rows: path of the rows.
         details: path of their details.
-        size: size in bytes of the details.
-        samples: how many were added.
+        size: size of the details in bytes.
+        samples: number of samples added.
     """
 
     def __init__(self, folder: str) -> None:
@@ -315,7 +315,7 @@ class _KernelRows:
 
     Args:
         files: receive the rows.
-        digester: knows which entries are numbers, and learns which features are.
+        digester: has the names of numeric entries, and receives those of numeric features.
     """
 
     def __init__(self, files: _RowFiles, digester: EntryDigester) -> None:

@@ -33,7 +33,7 @@ class SalvagePart(NamedTuple):
     """The paths of a file for the good records of one file, which a worker opens.
 
     Attributes:
-        path: path of the file with those of all files, as errors name it.
+        path: path of the final file with the good records of all files, for errors.
         hidden: path of the file while records are written.
     """
 
@@ -52,7 +52,7 @@ class Salvage:
         path: the new file, which appears once it is complete.
 
     Raises:
-        UsageError: when the path is not that of a new file on this machine.
+        UsageError: when the path exists, or is not on this machine.
     """
 
     def __init__(self, path: str) -> None:

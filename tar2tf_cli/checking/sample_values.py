@@ -26,7 +26,7 @@ class SampleLocation(NamedTuple):
 
     Attributes:
         path: path or URL of its shard.
-        number: its number there, from 0.
+        number: its number in the shard, from 0.
     """
 
     path: str
@@ -41,9 +41,9 @@ def values_at(
     Args:
         source: lists the shards.
         locations: the samples.
-        rules: how tars are read.
-        described: the features of records by the names of their shards, where they are described; values then have the
-            dtypes and shapes of the description.
+        rules: the rules for reading tars.
+        described: the described features of records, by the names of their shards; values have the dtypes and shapes of
+            the description.
 
     Raises:
         SourceError: when a shard cannot be read.

@@ -21,8 +21,8 @@ class Subset(NamedTuple):
     """The size of the part of the shards to read.
 
     Attributes:
-        text: as it was given.
-        part: the number of the part, from 1, if shards are divided into a number of parts; else 0.
+        text: the text given by the user.
+        part: the number of the part, from 1, if shards are divided into a number of parts; otherwise 0.
         parts: the number of parts.
         share: the share of the bytes, if it was given as a percentage.
         bytes: the number of bytes, if it was given as a size.
@@ -39,7 +39,7 @@ class Subset(NamedTuple):
         """Parse `3/30`, `5%` or `10GB`.
 
         Raises:
-            UsageError: when it is something else.
+            UsageError: when the text is anything else.
         """
         if match := _PART.fullmatch(text):
             part, parts = int(match[1]), int(match[2])
@@ -59,8 +59,8 @@ class Subset(NamedTuple):
     def choose(self, items: Sequence[ObjectInfo], day: int | None = None) -> list[bool]:
         """Return whether to read each shard.
 
-        A part has the shards whose names have its number by a hash, so that a new shard changes no other. A percentage
-        or a size is a window of the shards in the order of that hash, which moves on by itself each day.
+        A hash of its name assigns each shard to a part, so that a new shard does not move others. A percentage or a
+        size is a window over the shards in the order of that hash, which advances each day.
 
         Args:
             items: the shards.

@@ -64,7 +64,7 @@ def decoded(
         values: returns the values of an item.
         checker: decodes values; None to pass the items on.
         threads: number of threads that decode.
-        numbers: the numbers that classes of boxes may have, by feature; any other feature may have any.
+        numbers: the permitted class numbers of boxes, by feature; other features may have any.
     """
     if checker is None:
         yield from items

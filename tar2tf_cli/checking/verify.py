@@ -65,31 +65,30 @@ def verify(
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
-        templates: which shards of the bucket, by default every tar and TFRecord; or further manifests.
+        templates: names of shards in the bucket, by default every tar and TFRecord; or further manifests.
         paths: whether bucket and templates are files and folders if all of them exist.
-        fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
+        fast: check only the framing and the CRCs of lengths, not the CRCs of data and the examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
-        against: a list of SHA-256 sums, such as `SHA256SUMS`, with which the bytes of the files that it names are
-            compared; or the bucket that was converted. Each of its samples is converted again, and must be in the
-            output once, with the same bytes. `templates` that are not manifests name shards of this bucket, whose
-            samples must be in the outputs of all manifests together; by default, each output must hold the samples of
-            its own inputs.
+        against: a list of SHA-256 sums, such as `SHA256SUMS`, with which the bytes of the listed files are compared; or
+            the bucket that was converted. Each of its samples is converted again, and must be in the output once, with
+            the same bytes. `templates` that are not manifests name shards of this bucket, whose samples must be in the
+            outputs of all manifests together; by default, each output must contain the samples of its own inputs.
         allow_func: whether `against` may run functions that a manifest names.
-        messages: "example" if each record must be a tf.train.Example, "any" if it may be any message. By default, a
-            manifest says so; without one, "any" for each file of which no record is an example.
-        keys: list the keys of samples with and without faults, which `Report.keys` returns.
+        messages: "example" if each record must be a tf.train.Example, "any" if it may be any message. By default, the
+            manifest decides; without one, "any" for each file in which no record is an example.
+        keys: collect the keys of samples with and without faults, which `Report.keys` returns.
         subset: read only a part of the shards: `"3/30"`, the third of thirty parts, or `"5%"` or `"10GB"`, another part
-            each day. Of the other shards, existence and size are checked.
-        readers: other readers, such as `"hf,dali"`: everything over which they trip is a fault, too. The readers are
-            dali, energon, grain, hf (Hugging Face datasets), ray, tfds, webdataset and wids.
-        hosts: how many hosts will divide the shards among them, for `readers`.
+            each day. Only existence and size of the other shards are checked.
+        readers: other readers, such as `"hf,dali"`: everything that makes them fail or misread shards is a fault, too.
+            The readers are dali, energon, grain, hf (Hugging Face datasets), ray, tfds, webdataset and wids.
+        hosts: number of hosts that will divide the shards among them, for `readers`.
         allow_empty: whether an empty file is a TFRecord without records, and not a fault.
-        options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
+        options: options as for `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
     Raises:
-        SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
-        UsageError: for options that contradict each other, and a path for `salvage` that is taken.
+        SourceError: when there is nothing to check. Damage and unreadable files are faults, not errors.
+        UsageError: for options that contradict each other, and an existing file at `salvage`.
 
     >>> verify("out/_train-manifest.json", against="shards", workers=1).ok
     True

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import ShardEntry
 
 
-_LENGTH: Final = 8  # bytes of the length in front of a record
+_LENGTH: Final = 8  # bytes of the length before a record
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Checks:
         allow_empty: whether an empty file is an empty TFRecord, and not a fault.
         allow_func: whether functions that a manifest names may be run.
         keys: whether the keys of samples with and without faults are listed.
-        subset: the shards that are read; of the others, only existence and size are checked. None for all.
+        subset: the shards to read, None for all; only existence and size of the others are checked.
     """
 
     fast: bool = False
@@ -76,7 +76,7 @@ class CheckContext(FileContext):
         checks: the checks.
         expectations: expectations of all files.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
-        stems: the beginning of the keys of records without a key, by the names of files whose stem others have, too.
+        stems: the beginning of the keys of records without a key, by the names of files whose stem is not unique.
     """
 
     checks: Checks = Checks()
@@ -91,7 +91,7 @@ class CheckRun(FileRun):
     Args:
         checks: the checks.
         salvage: receives good records; None if they are not kept.
-        options: how files are read.
+        options: the options for reading files.
     """
 
     def __init__(self, checks: Checks, salvage: Salvage | None = None, **options: Unpack[CheckOptions]) -> None:
@@ -143,7 +143,7 @@ def _check_file(
 ) -> FileReport:
     """Check a file and return its report.
 
-    If its first record is no example, but others are, the file is read again, and the first record is a fault.
+    If its first record is not an example, but others are, the file is read again, and the first record is a fault.
 
     Args:
         entry: the file's entry in a manifest, if there is one, which it must match.
@@ -321,7 +321,7 @@ class _StreamObserver:
 
     Attributes:
         crc: the CRC-32C of the bytes read.
-        read_to_end: whether these are all.
+        read_to_end: whether all bytes of the file have been read.
         starts: the offset of each record of a TFRecord.
     """
 
@@ -388,7 +388,7 @@ def _wrong_index(message: str) -> Fault:
 
 
 def _compare(entry: ShardEntry, observer: _StreamObserver, report: FileReport) -> None:
-    """Compare size, number of records and digest with the manifest; without all records, not their number."""
+    """Compare size, digest and, if all records were read, their number with the manifest."""
     from tar2tf_cli.inputs.manifest import digest
 
     if report.counts.keys() & {"unreadable", "missing"}:

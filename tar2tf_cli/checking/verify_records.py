@@ -24,15 +24,16 @@ RecordCheck: TypeAlias = "Callable[[bytes], Faults]"
 class Checker(Census):
     """Checks messages against expectations, and counts the examples.
 
-    Where nothing says whether messages are examples, the first message with fields of an example or of another message
-    decides: after one that is no example, all messages are accepted, and `is_mixed` says whether examples followed.
+    If nothing says whether messages are examples, the first message with fields of an example or of another message
+    decides: after one that is not an example, all messages are accepted, and `is_mixed` says whether examples followed.
 
     Args:
         expectations: the expectations.
 
     Attributes:
         sequences: number of messages that are a tf.train.SequenceExample, which is an example of its context, too.
-        others: number of accepted messages that are no tf.train.Example, or a tf.train.SequenceExample in place of one.
+        others: number of accepted messages that are not a tf.train.Example, or are a tf.train.SequenceExample instead
+            of one.
     """
 
     def __init__(self, expectations: Expectations = EXAMPLES) -> None:
@@ -105,12 +106,12 @@ def check_tfrecord(
     """Read all records, and add faults and counts to the report.
 
     Args:
-        reader: at the beginning of the file.
+        reader: the reader, at the beginning of the file.
         check: called with each record whose CRCs match.
         report: the report of the file.
         decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
         keep: called with each good record, in order.
-        numbers: the numbers that classes may have, by feature, if they are to be decoded.
+        numbers: the permitted class numbers, by feature, if values are decoded.
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.

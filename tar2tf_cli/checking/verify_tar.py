@@ -28,9 +28,9 @@ def check_tar(
 
     Args:
         shard: the tar.
-        rules: how it is read.
+        rules: the rules for reading it.
         report: the report of the file.
-        expectations: which entries samples may and must have.
+        expectations: the entries that samples may and must have.
         decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
 
     Raises:
@@ -110,7 +110,7 @@ class EntryNames:
 
     Args:
         report: receives the faults.
-        expectations: which names samples may and must have.
+        expectations: the names that samples may and must have.
     """
 
     def __init__(self, report: FileReport, expectations: Expectations) -> None:

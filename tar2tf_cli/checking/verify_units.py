@@ -24,9 +24,9 @@ def check_units(
     Args:
         shard: the shard.
         kind: its format.
-        key_split: where the names of members are split into key and extension.
+        key_split: the dot at which the names of members are split into key and extension.
         report: the report of the file.
-        expectations: which entries samples may and must have.
+        expectations: the entries that samples may and must have.
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
