@@ -193,7 +193,7 @@ def _check_variables() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted.
 
-    If the reader of the output has closed its pipe, exit with 141 and print nothing, as other tools do.
+    If the reader of the output has closed its pipe, exit with 141 and print nothing, like other tools.
     """
     _fill_standard_streams()
     failure: Tar2tfError

@@ -608,7 +608,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert --from examples --example-class toy.py:ToyExample \\
         examples.csv -o 'out/train-<>.record'
 
-    The manifest is written beside the shards. To continue an interrupted run, repeat the command.
+    The manifest is written next to the shards. To continue an interrupted run, repeat the command.
     """
     from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.conversion.run import convert

@@ -48,15 +48,15 @@ def export(
 ) -> int:
     """Describe shards for other readers.
 
-    This lets other readers read the shards as they are. DIR is a manifest, or a folder with one manifest, next to which
+    This lets other readers read the shards unchanged. DIR is a manifest, or a folder with one manifest, next to which
     the command writes files. FORMAT is one of these:
 
     tfds: dataset_info.json, features.json, and a file of class names for each feature with a label map. In Python,
     tensorflow_datasets.builder_from_directory("out") then has the splits, images and class names. It requires
     TFRecords numbered with <00000> or <00000>-of-<total>, or a single one.
 
-    hf: README.md, a dataset card by which datasets.load_dataset("out") finds the tars of each split. The text of a card
-    that is there already stays.
+    hf: README.md, a dataset card by which datasets.load_dataset("out") finds the tars of each split. The text of an
+    existing card is kept.
 
     schema: _train-schema.pbtxt, the features of TFRecords as TensorFlow Metadata describes them, for TFX and for
     ray.data.read_tfrecords(tf_schema=).
@@ -138,9 +138,9 @@ def index(
     open_records uses both to jump to any sample. Indexing reads only headers and lengths. An index that is already
     correct is kept.
 
-    With --for energon, the index of a.tar is that of Megatron Energon, and .nv-meta has what `energon prepare` writes:
-    numbers of samples, the splits of the manifest or of the shards' names, and where each sample is. DALI's index is
-    then a.idx.
+    With --for energon, the index of a.tar is Megatron Energon's, and .nv-meta gets the files that `energon prepare`
+    writes: numbers of samples, the splits of the manifest or of the shards' names, and the position of each sample.
+    DALI's index is then a.idx.
     """
     given = {name.strip() for name in readers.split(",")}
     if unknown := given - {"dali", "energon"}:

@@ -1,8 +1,8 @@
 """`tar2tf ops`, `schema` and `completion`: describe ops and options to people, editors and shells.
 
-The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal a line. Click's own
-scripts pass words as the shell divides them: in bash also at `:` and `=`, so that `--op resize:jpg,` and
-`--type cls=` would not be completed.
+The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal per line. Click's own
+scripts pass words as the shell divides them: in bash also at `:` and `=`, so that `--op resize:jpg,` and `--type cls=`
+would not be completed.
 """
 
 from __future__ import annotations

@@ -114,10 +114,10 @@ def inspect(bucket: str, template: tuple[str, ...], **options: object) -> int:
     tar2tf inspect coco --html coco.html --preset detection
 
     Every sample is counted. About a hundred values of each entry or feature are examined to find out what they are:
-    images with width x height x channels, text, JSON, arrays. For numbers, min, mean and max are those of the values;
-    for everything else, those of the sizes in bytes.
+    images with width x height x channels, text, JSON, arrays. For numbers, min, mean and max describe the values; for
+    everything else, the sizes in bytes.
 
-    A damaged or unreadable shard does not stop the others: what can be read is counted, the first error is printed,
+    A damaged or unreadable shard does not stop inspection: its readable part is counted, the first error is printed,
     and the exit code is 3.
     """
     options["as_json"] = options["as_json"] or options["form"] == "json"

@@ -107,7 +107,7 @@ class _Option(QuickOption):
     The declaration includes the metavar, as in the help: "--max-shard-size SIZE".
 
     Attributes:
-        group: the group that it belongs to, one of `GROUPS`.
+        group: its group in the help, one of `GROUPS`.
         more: text that the man page adds to the help text.
     """
 
@@ -224,8 +224,8 @@ class _NumberType(click.ParamType):  # type: ignore[type-arg]
     """An option value that is a number, with the errors of a spec file.
 
     Args:
-        name: what the value is called in the help.
-        rule: picks the rule of spec files that a value must obey.
+        name: the name of the value in the help.
+        rule: returns the rule of spec files for the value.
     """
 
     def __init__(self, name: str, rule: _RulePicker) -> None:

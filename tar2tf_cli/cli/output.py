@@ -237,7 +237,7 @@ class Terminal(Events):
         progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
         errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
         duplicates_path: the file to which the keys of skipped duplicates are written.
-        others: further options of the command, which are ignored.
+        others: other options of the command, which are ignored.
     """
 
     def __init__(
@@ -364,9 +364,9 @@ def table(
     Args:
         rows: cells; the first row may be a heading. Control characters become escapes.
         right: indexes of the columns that are right-aligned.
-        shrink: widths down to which columns may be cut with an ellipsis, in the order in which they are cut; if nothing
-            else helps, they are cut further.
-        drop: indexes of the columns that are left out while the others do not fit, in this order.
+        shrink: minimum widths to which columns may be cut with an ellipsis, in the order in which they are cut; if
+            nothing else helps, they are cut further.
+        drop: indexes of the columns to omit, in this order, until the others fit.
         width: maximum width of a line in terminal columns; None for no limit.
         indent: text before each line.
     """

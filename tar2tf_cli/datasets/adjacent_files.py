@@ -36,7 +36,7 @@ class AdjacentFiles:
         """Return the adjacent files for the shards of a folder, template or bucket.
 
         Raises:
-            UsageError: when files cannot be written there.
+            UsageError: when files cannot be written to the folder or bucket.
         """
         if bucket == "-":
             raise UsageError("standard input has no folder for an index", hint="name a folder, a shard or a bucket")
@@ -59,12 +59,12 @@ class AdjacentFiles:
         """Write files in the given order, except those whose content is the same already.
 
         Args:
-            files: their content by path.
-            what: what is wrong with another file of that path.
-            overwrite: whether such a file is replaced.
+            files: the content of each file, by path.
+            what: the fault of an existing file with other content, for the error.
+            overwrite: whether to replace such a file.
 
         Raises:
-            OutputExistsError: when there is such a file; nothing is written then.
+            OutputExistsError: when such a file exists; then nothing is written.
         """
         there = {path: self.read(path) for path in files}
         for path, data in there.items():

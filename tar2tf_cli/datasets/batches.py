@@ -36,12 +36,12 @@ class BatchOptions(NamedTuple):
     """The examples to read, their order, and the size of batches.
 
     Attributes:
-        size: how many are in a batch.
-        seed: of the order of each epoch; None for the order of the records.
-        start: how many were read before, in the first epoch and those after it.
-        part: `(hosts, host)`: every n-th for one of n hosts.
-        drop_remainder: whether a last batch of an epoch that is smaller is left out.
-        epochs: how many epochs are read, the one with `start` included; None for no end.
+        size: number of examples in a batch.
+        seed: the random seed of the order of each epoch; None for the order of the records.
+        start: number of examples already read, counted from the first epoch.
+        part: `(hosts, host)`: read every n-th example, for one of n hosts.
+        drop_remainder: whether to drop an incomplete last batch of an epoch.
+        epochs: number of epochs, including the one with `start`; None for no end.
     """
 
     size: int
@@ -83,11 +83,11 @@ class Batches(Iterator[dict[str, Any]]):
 
     Args:
         records: all samples.
-        reading: which are read, and how.
-        threads: how many threads read ahead.
+        reading: the examples to read, and the size of batches.
+        threads: number of threads that read ahead.
 
     Attributes:
-        read: how many examples were read, `start` included: all that is needed to continue with the next one.
+        read: number of examples read, including `start`: pass it as `start` to continue with the next one.
     """
 
     def __init__(self, records: ColumnSource, reading: BatchOptions, threads: int) -> None:
@@ -162,7 +162,7 @@ class ColumnReader:
         """Return the columns of records; None if they must be read individually.
 
         Args:
-            spans: for each record the descriptor of its file, and where it starts and ends there.
+            spans: the file descriptor of each record, and its start and end in the file.
         """
         native = kernel.native()
         if not native or not self._usable:
@@ -215,7 +215,7 @@ class OpenFiles:
         """Return the descriptor of a file, which stays open until `close`.
 
         Raises:
-            SourceError: when it cannot be opened.
+            SourceError: when the file cannot be opened.
         """
         with self._lock:
             if path not in self._open:

@@ -2,7 +2,7 @@
 
 Next to each tar, `TAR.idx` has the offsets of its samples. The folder `.nv-meta` has `.info.json` with the number of
 samples of each tar, `split.yaml`, `index.sqlite` with the position of each sample and entry, `index.uuid`, and
-`dataset.yaml`, which says what becomes of a sample.
+`dataset.yaml`, which defines the type of its samples.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ def prepare_energon(
 ) -> Iterator[tuple[str, int]]:
     """Write the files that Megatron Energon needs to read a folder of tars; yield each index and its sample count.
 
-    The splits are those of the manifest, or of the names of the shards; without any, all shards are of `train`. A
-    `dataset.yaml` that is there remains; otherwise it says that samples are dicts, as `CrudeWebdataset` gives them.
+    Splits are taken from the manifest, or from the names of the shards; without any, all shards belong to `train`. An
+    existing `dataset.yaml` is kept; a new one makes samples dicts, with the class `CrudeWebdataset`.
 
     Args:
         bucket: a folder, a shard, or a template of files, or the URL of any of these.
         templates: names in the bucket, or further paths.
         dali: also write the index of each tar for NVIDIA DALI, as `a.idx` for `a.tar`.
-        overwrite: whether files that describe other shards are replaced, and DALI's indexes moved to `a.idx`.
+        overwrite: whether to replace files that describe other shards, and to move DALI's indexes to `a.idx`.
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        OutputExistsError: when there is another file of such a name.
+        OutputExistsError: when another file has one of these names.
         SourceError: when a tar is damaged or cannot be read.
         UsageError: when Energon cannot read a shard, two samples have the same key, or the bucket cannot be written to.
     """
@@ -235,7 +235,7 @@ class _Database:
         """Add the samples of the next tar.
 
         Raises:
-            UsageError: when another sample has the key of one of them, or it is no UTF-8.
+            UsageError: when another sample has the same key, or a key is not UTF-8.
         """
         rows = ((self._tar, one.key, number, one.start, one.end - one.start) for number, one in enumerate(samples))
         parts = ((self._tar, number, *part) for number, one in enumerate(samples) for part in one.parts)
@@ -271,7 +271,7 @@ class _Database:
         """Rename the file to its path.
 
         Raises:
-            OutputExistsError: when one with other samples has it, unless it may be overwritten.
+            OutputExistsError: when a database with other samples has this path, unless it may be overwritten.
         """
         self._open.execute("COMMIT")
         self._open.executescript(_INDEXES)

@@ -1,7 +1,7 @@
 """Serialised examples of shards as tf.data datasets, in batches: by position in an order, or streamed.
 
-`ByPosition` reads any batch by itself, so that orders are global and a reader continues anywhere; `Streamed` leaves the
-order to tf.data, and reads what has no positions that are known without reading: compressed shards, and buckets.
+`ByPosition` reads each batch independently, so that orders are global and a reader can continue anywhere; `Streamed`
+delegates the order to tf.data, and reads shards without positions: compressed shards, and shards in buckets.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Examples(Protocol):
         """Return a dataset of parsed batches.
 
         Args:
-            size: how many examples are in a batch.
-            drop_remainder: whether a last batch that is smaller is left out.
-            features: the manifest's features, all of which are tensors of one shape.
-            parse: makes these tensors of serialised examples.
+            size: number of examples in a batch.
+            drop_remainder: whether to drop an incomplete last batch.
+            features: the manifest's features, each a tensor of one shape.
+            parse: parses serialised examples to these tensors.
         """
 
 
@@ -75,8 +75,8 @@ class Order:
     """The order of the examples in each epoch, and the number of examples to skip first.
 
     Attributes:
-        seed: of all epochs; None for the order in which the records were written.
-        start: how many examples were read before, in the first epoch and those after it.
+        seed: the random seed of all epochs; None for the order in which the records were written.
+        start: number of examples already read, counted from the first epoch.
     """
 
     seed: int | None
@@ -87,10 +87,10 @@ class ByPosition:
     """Examples that are read by position.
 
     Args:
-        reader: reads them.
-        count: how many there are in an epoch.
-        order: in which order.
-        mean: the mean size of their records in bytes.
+        reader: reads the examples.
+        count: number of examples in an epoch.
+        order: the order of the examples.
+        mean: the mean size of a record in bytes.
     """
 
     def __init__(self, reader: RecordOp | RecordsByPosition, count: int, order: Order, mean: int) -> None:
@@ -168,8 +168,8 @@ class RecordsByPosition:
 
     Attributes:
         records: all records, as bytes.
-        counts: how many records each of the shards has.
-        shards: the numbers of the shards that are read.
+        counts: number of records in each of the shards.
+        shards: the numbers of the shards to read.
         part: `(hosts, host)`: read every n-th record for one of n hosts.
     """
 
@@ -209,7 +209,7 @@ class Streamed:
 
     Args:
         records: the serialised examples.
-        count: how many there are.
+        count: number of examples.
     """
 
     def __init__(self, records: AnyDataset, count: int) -> None:

@@ -84,8 +84,8 @@ class Layout(ABC):
     """Layout of the samples in a kind of shard, each between two consecutive offsets of the index.
 
     Attributes:
-        of: the kind of shard, as an index that is kept names it.
-        wrong_index: kinds of the errors that a sample seems to have when the index is of another version of the shard.
+        of: the kind of shard, as named in a cached index.
+        wrong_index: kinds of errors that a sample appears to have if the index is of another version of the shard.
     """
 
     of: str
@@ -119,7 +119,7 @@ class Layout(ABC):
 
         Args:
             buffers: parts of the shard.
-            places: the number of the buffer of each record, and where it starts and ends there.
+            places: the number of the buffer of each record, and its start and end in the buffer.
         """
         return []
 
@@ -130,10 +130,10 @@ class Layout(ABC):
         Args:
             data: the bytes.
             shard: the shard.
-            digest: the digest that the sample must have, if an index file says so.
+            digest: the digest that the sample must have, if an index file contains one.
 
         Raises:
-            DamagedShardError: when it is damaged, or none takes these bytes.
+            DamagedShardError: when the record or sample is damaged, or does not have exactly these bytes.
         """
 
 
@@ -236,8 +236,8 @@ class TarLayout(Layout):
     def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
 
-        Other members, and long headers, lie in gaps between entries, each of which is read. What the index says of each
-        sample is compared with the sample when that is read.
+        Other members, and long headers, are in gaps between entries, each of which is read. Each sample is compared
+        with its entry in the index when it is read.
         """
         samples = from_index_lines(data, self._key_split, shard.size)
         if not samples or shard.records not in (None, len(samples)):
@@ -291,11 +291,11 @@ class Indexes:
 
     Args:
         folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.
-        key_split: where the names of a tar's members are split into key and extension.
+        key_split: the dot at which the names of a tar's members are split into key and extension.
 
     Attributes:
         key_split: the rule for names.
-        layouts: how shards hold their samples, by the kind of shard.
+        layouts: the layout of the samples, by kind of shard.
     """
 
     def __init__(self, folder: str | None = None, key_split: KeySplit = "first") -> None:
@@ -314,7 +314,7 @@ class Indexes:
             file: requests the file SHARD.idx; None if it may not be used.
 
         Raises:
-            DamagedShardError: when the shard is damaged, or its manifest gives another number of samples.
+            DamagedShardError: when the shard is damaged, or its number of samples differs from the manifest.
             SourceError: when it cannot be read.
             UsageError: when it is neither a TFRecord nor a tar, or has a compressed stream that is too large.
         """
@@ -431,20 +431,20 @@ def write_indexes(
     """Write SHARD.idx next to each shard; yield its path and its number of samples or records.
 
     For a tar, that is the index of DALI's `wds2idx`, version 1.2; for a TFRecord, a line with offset and size for each
-    record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is. Where
-    TAR.idx is the index of Megatron Energon, that of DALI is written as `a.idx` for `a.tar`.
+    record, as `tfrecord2idx` and `convert --index` write it. A correct existing index is kept. If TAR.idx is the index
+    of Megatron Energon, DALI's index is written as `a.idx` for `a.tar`.
 
     Args:
         bucket: a folder, a shard, or a template of files, or the URL of any of these.
         templates: names in the bucket, or further paths.
-        key_split: where the names of members are split into key and extension.
-        overwrite: whether an index that is not the shard's is replaced.
+        key_split: the dot at which the names of members are split into key and extension.
+        overwrite: whether to replace an index that does not match its shard.
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        OutputExistsError: when there is another file of that name.
+        OutputExistsError: when another file has that name.
         SourceError: when shards are damaged or cannot be read, after the indexes of the others were written.
-        UsageError: when a shard is compressed, members of a sample are not adjacent, or nobody can write to the bucket.
+        UsageError: when a shard is compressed, members of a sample are not adjacent, or the bucket is read-only.
     """
     files = AdjacentFiles.of(bucket, **connection)
     named = resolve(bucket, templates, paths=True, described=False, **connection)
@@ -495,8 +495,8 @@ def open_uncompressed(source: Source, item: ObjectInfo) -> Iterator[OpenShard]:
     """Open a shard that must be uncompressed, so that it can be read by offset.
 
     Raises:
-        DamagedShardError: when it is no shard.
-        UsageError: when it is compressed.
+        DamagedShardError: when the file is not a shard.
+        UsageError: when the shard is compressed.
     """
     with OpenShard(source, item) as shard:
         if shard.compression and shard.kind:

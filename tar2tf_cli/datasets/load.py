@@ -1,7 +1,7 @@
 """Load the output of a conversion, in a folder or bucket, as a `tf.data.Dataset`.
 
-The manifest says what features there are. Batches are read by position in the order of an epoch where an op of our own
-can read them (record_op.py), or an order is wanted that only positions give; otherwise tf.data streams the shards.
+The manifest defines the features. Batches are read by position in the order of an epoch if our own TensorFlow op can
+read them (record_op.py), or if the requested order needs positions; otherwise tf.data streams the shards.
 """
 
 from __future__ import annotations
@@ -84,42 +84,42 @@ def load_dataset(
     """Return the parsed examples of a conversion, as dicts of tensors by feature name, in the order they were written.
 
     Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
-    example lacks is an empty tensor. Where values of one batch differ in shape, TensorFlow raises an error that names
-    the feature, unless `ragged` or `pad`. From a bucket, examples are streamed again in each epoch, several shards at
-    once, every CRC is checked, and no file is kept. The cardinality is known; if the shards hold a different number of
-    records, TensorFlow raises an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far
-    they are read; so does the number of examples read, for `start`.
+    example lacks is an empty tensor. If values of one batch differ in shape, TensorFlow raises an error that names the
+    feature, unless `ragged` or `pad` is set. From a bucket, examples are streamed again in each epoch, several shards
+    at once, every CRC is checked, and no file is kept. The cardinality is known; if the shards hold a different number
+    of records, TensorFlow raises an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves the
+    position; or pass the number of examples read as `start`.
 
     Examples are parsed many at a time. `batch=N`, or `.batch(N)` directly after this call, gives batches as they are
     parsed; after a `map` or `shuffle`, each example costs the time that tf.data takes for an element.
 
     Args:
-        manifest: the path or URL of a manifest, of the folder that holds it, or a template such as
-            `"out/_part*-manifest.json"`; or a list of these, which together form one dataset, for example if several
-            machines converted a part each. For a shard, or a template of shards, the manifest in its folder is used.
+        manifest: the path or URL of a manifest or of its folder, or a template such as `"out/_part*-manifest.json"`; or
+            a list of these, which together form one dataset, for example if several machines converted a part each. For
+            a shard, or a template of shards, the manifest in its folder is used.
         more: further manifests.
         split: load only the shards of this split.
-        shuffle: True for a random order of all examples, without a buffer: each record is read where it is, which
-            suits a local disk. Or the number of examples in the buffer from which the next one is drawn; shards are
-            then read in random order, 16 at once. By default, nothing is shuffled.
-        seed: makes shuffling the same in each run; each epoch still has its own order.
-        shard: `(hosts, host)`: load one of several equal parts, counted from 0, such as that of one host. If there are
-            at least as many shards as parts, each part consists of whole shards; otherwise each host reads all shards
-            and keeps every n-th example of n hosts. With `shuffle=True`, each host gets a part of every epoch's order,
-            and needs the same `seed`.
-        start: number of examples that were read before, in this epoch and those before it, to continue there.
+        shuffle: True for a random order of all examples, without a buffer: each record is read from its position, which
+            suits a local disk. Or the size of the buffer from which the next example is drawn; shards are then read in
+            random order, 16 at once. By default, nothing is shuffled.
+        seed: makes shuffling reproducible; each epoch still has its own order.
+        shard: `(hosts, host)`: load one of several equal parts, counted from 0, such as the part of one host. If there
+            are at least as many shards as parts, each part consists of complete shards; otherwise each host reads all
+            shards and keeps every n-th example of n hosts. With `shuffle=True`, each host gets a part of every epoch's
+            order, and needs the same `seed`.
+        start: number of examples already read, counted from the first epoch, to continue from there.
         batch: number of examples in a batch; batches are fetched ahead, and the last one may be smaller.
-        ragged: with `batch`, features whose values differ in shape become a `tf.RaggedTensor`.
-        pad: with `batch`, such values are padded at the end of each dimension to the largest of the batch, with zeros,
-            false or empty bytes.
+        ragged: with `batch`, make features whose values differ in shape a `tf.RaggedTensor`.
+        pad: with `batch`, pad such values at the end of each dimension to the largest of the batch, with zeros, false
+            or empty bytes.
         endpoint: URL of the store that holds the bucket.
         retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
         no_sign_request: read a public cloud bucket without credentials.
 
     Raises:
-        SourceError: when there is nothing at a path.
-        UsageError: when shards have no manifest, there is no such split, a number is impossible, `ragged` or `pad` has
-            no `batch`, manifests differ in the kind of a feature, or TensorFlow is not installed.
+        SourceError: when a path does not exist.
+        UsageError: when shards have no manifest, the split does not exist, a number is out of range, `ragged` or `pad`
+            is used without `batch`, manifests differ in the kind of a feature, or TensorFlow is not installed.
 
     >>> train = load_dataset("out/_train-manifest.json", shuffle=True, seed=1, batch=8)
     >>> next(iter(train))["cls"].shape
@@ -172,15 +172,15 @@ class _HostShare:
 
     Args:
         shards: all shards, each with its manifest.
-        hosts: how many hosts there are.
-        host: number of this one.
+        hosts: number of hosts.
+        host: number of this host.
         by_record: whether each host reads all shards.
 
     Attributes:
-        shards: those that it reads.
-        chosen: their numbers among all.
+        shards: the shards that this host reads.
+        chosen: the numbers of these shards among all shards.
         numbers: `(hosts, host)`, if every n-th record of the shards is read.
-        count: how many examples it has.
+        count: number of examples of this host.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Random orders of the records of a dataset, computed from a seed for each epoch without storing a permutation.
 
-The record at any position follows from seed, epoch and position alone, so that a reader continues from the number of
-records that it has read, and several hosts divide an epoch without talking to each other.
+The record at any position depends on seed, epoch and position alone, so that a reader continues from the number of
+records that it has read, and several hosts divide an epoch without communication.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def permuted(seed: int, positions: NDArray[np.int64], total: int) -> NDArray[np.int64]:
     """Return the record numbers at some positions of a random permutation of `total` records.
 
-    A Feistel network over an even number of bits, applied until the number is that of a record: `permuted` in
-    formats/kernel/records.h gives the same numbers.
+    A Feistel network over an even number of bits is applied until the result is less than `total`. It equals `permuted`
+    in formats/kernel/records.h.
     """
     half = max(1, ((total - 1).bit_length() + 1) // 2)
     mask, width = np.uint64((1 << half) - 1), np.uint64(half)

@@ -40,8 +40,8 @@ def feature_description(features: Described, records: int) -> dict[str, Any]:
 def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dict[str, tf.Tensor]] | None:
     """Return a function that parses a batch of serialised examples as `record_parser` does each; None if impossible.
 
-    It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not
-    always the same.
+    It takes a twentieth of the time. The result is None if there are no features, or one of them may be missing or vary
+    in shape.
     """
     if not features:
         return None
@@ -79,8 +79,8 @@ def record_parser(features: Described, records: int = 0) -> Callable[[object], d
     A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
 
     Args:
-        features: those of a manifest that `check_features` accepts; or with None as the shape of an array of any number
-            of dimensions.
+        features: a manifest's features, accepted by `check_features`; the shape of an array of any number of dimensions
+            may be None.
         records: number of records; a feature with a smaller count is optional.
     """
     import tensorflow as tf

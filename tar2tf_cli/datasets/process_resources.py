@@ -35,7 +35,7 @@ class ProcessResources:
 
     Attributes:
         number: the number of the process.
-        recent: streams of compressed shards that were decompressed last.
+        recent: the most recently decompressed streams of compressed shards.
         files: open files of local shards.
     """
 
@@ -90,7 +90,7 @@ class ProcessResources:
     def on_listing(self, source: Source) -> OnFile | None:
         """Return a function that requests what will be read of a folder, given its files while they are listed.
 
-        That is a few shards' beginnings and indexes, and manifests; None where a request costs little time.
+        It requests the first bytes and indexes of a few shards, and manifests. The result is None if requests are fast.
         """
         if not source.capabilities().remote:
             return None

@@ -21,8 +21,8 @@ class RegroupedRanges(Ranges):
     """Reads ranges of a tar as if the members of each sample were adjacent.
 
     Args:
-        stored: reads the tar as it is stored.
-        members: where each run of members is, in the tar and in the regrouped bytes.
+        stored: reads the stored bytes of the tar.
+        members: the position of each run of members in the tar and in the regrouped bytes.
     """
 
     gap = 0
@@ -50,7 +50,7 @@ class RegroupedRanges(Ranges):
 class StreamCache:
     """Cache of the most recently used decompressed streams, for all threads of a process.
 
-    A stream that one thread decompresses is not decompressed by another.
+    No stream is decompressed by two threads at once.
     """
 
     MOST: Final = 64 << 20
@@ -95,10 +95,10 @@ class DecompressedRanges(Ranges):
     """Reads ranges of a shard's decompressed bytes.
 
     Args:
-        stored: reads the shard as it is stored.
-        streams: where its streams are.
+        stored: reads the stored bytes of the shard.
+        streams: the positions of its streams.
         name: its path or URL.
-        recent: keeps what was decompressed.
+        recent: caches decompressed streams.
     """
 
     gap = 0
@@ -114,7 +114,7 @@ class DecompressedRanges(Ranges):
         """Decompress the streams that a byte range covers.
 
         Raises:
-            DamagedShardError: when one is damaged, or is not the stream that was found there.
+            DamagedShardError: when a stream is damaged, or differs from the index.
             SourceError: when they cannot be read, or the shard is not the version that was listed.
         """
         plain = self._streams.plain

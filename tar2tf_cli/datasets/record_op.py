@@ -1,7 +1,7 @@
 """Reads batches of records of local shards with a TensorFlow op in C (formats/kernel/tensorflow_op.c).
 
-The op reads, checks and parses outside the GIL, in as many threads as tf.data gives it. Where it was not built, or
-where this TensorFlow lacks a function that it needs, there is none, and tf.data reads the shards.
+The op reads, checks and parses outside the GIL, in as many threads as tf.data gives it. If it was not built, or if the
+installed TensorFlow lacks a function that it needs, tf.data reads the shards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RecordOp(NamedTuple):
 
     Attributes:
         paths: the shards.
-        counts: how many records each of them has.
+        counts: number of records in each shard.
         part: `(hosts, host)`: read every n-th record for one of n hosts.
     """
 
@@ -53,7 +53,7 @@ class RecordOp(NamedTuple):
 
         Args:
             features: the manifest's features; none of them may be missing or vary in shape.
-            parse: makes these tensors of serialised examples; for batches with an example of an unusual form.
+            parse: parses serialised examples to these tensors; used for batches with an example of an unusual form.
         """
         wanted = expected(features)
         widths = [row_width(name, features) for name in wanted]

@@ -115,10 +115,10 @@ def open_records(
     imported. The result suits `grain.MapDataset.source` and the DataLoader of torch: it can be pickled, and several
     threads and forked processes may read from it. In a `with` block, files and connections are closed at its end.
 
-    If SHARD.idx lies beside a shard, it gives the offsets of the samples. Otherwise, the lengths in a TFRecord, or the
-    headers of a tar, are read once, and an index is kept in the user's cache for this version of the shard. The CRCs of
-    each record are checked when it is read, and the header checksums of a tar. A compressed shard is read stream by
-    stream; `convert --compression` writes many small streams.
+    If SHARD.idx exists next to a shard, the offsets of the samples are taken from it. Otherwise, the lengths in a
+    TFRecord, or the headers of a tar, are read once, and an index is kept in the user's cache for this version of the
+    shard. The CRCs of each record, or the header checksums of a tar, are checked when it is read. A compressed shard is
+    read stream by stream; `convert --compression` writes many small streams.
 
     Args:
         shards: the path or URL of a manifest, a shard, a folder with or without a manifest, or a template such as
@@ -126,23 +126,24 @@ def open_records(
         more: further shards or manifests.
         split: only the shards of this split of the manifest.
         raw: return the bytes of each record, which need not be an example; only for TFRecords.
-        preset: `"webdataset"` decodes the entries of tars as that preset does: classes as int64, npy as arrays.
+        preset: `"webdataset"` decodes the entries of tars like the preset of that name: classes as int64, npy as
+            arrays.
         key_split: whether the name of a tar's member is split into key and extension at its first or last dot.
-        default: the value of a feature or entry that a sample lacks, or a dict of these by name. Each sample then has
-            all of them, and each has one form in all samples, as `schema` says, which batches of torch, Grain and
-            Hugging Face need. Without it, a feature that only some records of a manifest have is an array of one value
-            or none, and without a manifest a sample has what is stored.
-        index_folder: the folder where indexes are kept; by default tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep
-            none.
+        default: the value of a feature or entry that a sample lacks, or a dict of such values by name. Each sample then
+            has all features, and each feature has one form in all samples, as returned by `schema`, which batches of
+            torch, Grain and Hugging Face need. Without it, a feature that only some records of a manifest have is an
+            array of one value or none, and without a manifest a sample has only its stored features.
+        index_folder: the folder for cached indexes; by default tar2tf in XDG_CACHE_HOME or ~/.cache, "" to cache none.
         endpoint: URL of the store that holds the bucket.
         retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
         no_sign_request: read a public cloud bucket without credentials.
 
     Raises:
-        SourceError: when there is nothing at a path, or a shard of the manifest is missing.
-        DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
-        UsageError: when a shard is neither a TFRecord nor a tar, or has a compressed stream of more than 32 MiB,
-            members of a compressed tar's samples are not adjacent, or there is no such split.
+        SourceError: when a path does not exist, or a shard of the manifest is missing.
+        DamagedShardError: when the size of a shard differs from the manifest or, without a manifest, a length is
+            damaged.
+        UsageError: when a shard is neither a TFRecord nor a tar, or has a compressed stream of more than 32 MiB, when
+            members of a compressed tar's samples are not adjacent, or when the split does not exist.
 
     >>> records = open_records("out/_train-manifest.json")
     >>> len(records), sorted(records[7])
@@ -184,13 +185,13 @@ class _RecordSpan(NamedTuple):
 
 
 class _ReadGroup(NamedTuple):
-    """Records of one shard that are read together, in contiguous stretches of bytes.
+    """Records of one shard that are read together, in contiguous byte ranges.
 
     Attributes:
         shard: number of the shard.
         records: numbers of the records in the shard.
-        stretches: where each stretch starts and ends.
-        places: where each record is in them.
+        stretches: start and end of each byte range.
+        places: the position of each record in these ranges.
     """
 
     shard: int
@@ -199,7 +200,7 @@ class _ReadGroup(NamedTuple):
     places: Places
 
     def span(self, place: int) -> _RecordSpan:
-        """Return the byte range of a record in the shard, given its number here."""
+        """Return the byte range of a record in the shard, given its index in the group."""
         buffer, start, end = self.places[place].tolist()
         begin = self.stretches[buffer][0]
         return _RecordSpan(self.shard, int(self.records[place]), begin + start, begin + end)
@@ -210,11 +211,11 @@ class _Findings:
 
     Attributes:
         schema: the form of each feature.
-        uniform: gives all samples one form.
-        knows_columns: whether it is known if there is a reader of columns.
-        columns: the reader of columns.
-        offsets: those of the records of all shards, with the end of each shard.
-        by_key: the hashes of the keys in order, and the numbers of the records that have them.
+        uniform: converts all samples to one form.
+        knows_columns: whether `columns` has been set.
+        columns: the reader of columns; None if there is none.
+        offsets: the offsets of the records of all shards, and the end of each shard.
+        by_key: the sorted hashes of the keys, and the numbers of their records.
     """
 
     def __init__(self) -> None:
@@ -232,9 +233,9 @@ class Records(Sequence[T]):
     A slice is a view of the same shards, such as `records[host::hosts]` for one of several hosts.
 
     Raises:
-        DamagedShardError: from each access to a record that is damaged, or not an example as the manifest describes it.
-        IndexError: when there is no such record.
-        SourceError: when a shard cannot be read, or changed since it was opened.
+        DamagedShardError: on access to a record that is damaged, or not an example as described by the manifest.
+        IndexError: when the record does not exist.
+        SourceError: when a shard cannot be read, or has changed since it was opened.
 
     >>> records = open_records("out/_train-manifest.json")
     >>> [record["__key__"] for record in records.__getitems__([0, 5, 3])]
@@ -309,22 +310,22 @@ class Records(Sequence[T]):
     ) -> Batches:
         """Iterate over batches, each a dict of arrays whose first dimension is the sample, reading ahead in threads.
 
-        Records of local shards are read and parsed outside the GIL, straight into these arrays, if a manifest says that
-        all have every feature in one shape. torch.from_numpy and jax.numpy.asarray take them without a copy. Texts and
-        images are an array of bytes objects, as are values that differ in shape.
+        Records of local shards are read and parsed outside the GIL, directly into these arrays, if all have every
+        feature in one shape according to the manifest. torch.from_numpy and jax.numpy.asarray take them without a copy.
+        Texts and images are arrays of bytes objects; values that differ in shape are arrays of objects.
 
         Args:
             size: number of samples in a batch; the last one of an epoch may be smaller.
-            shuffle: read all samples in a random order, another one in each epoch.
+            shuffle: read all samples in a random order, a different one in each epoch.
             seed: determines the orders, which are those of `load_dataset(..., shuffle=True)`.
             shard: `(hosts, host)`: read every n-th sample of the order, for one of n hosts.
-            start: number of samples that were read before, in this epoch and those before it: what `Batches.read` says.
+            start: number of samples already read, counted from the first epoch: the value of `Batches.read`.
             epochs: number of epochs; None for no end.
-            drop_remainder: leave out a last batch that is smaller.
+            drop_remainder: drop an incomplete last batch.
             threads: number of threads that read ahead.
 
         Raises:
-            UsageError: when a number is impossible, or with `raw=True`.
+            UsageError: when a number is out of range, or with `raw=True`.
         """
         if self._raw:
             raise UsageError("raw=True returns the bytes of records, which have no columns", hint="leave it out")
@@ -376,10 +377,10 @@ class Records(Sequence[T]):
     def key(self, key: str | bytes | int) -> T:
         """Return the first sample with a key, which may be given in any form in which samples store keys.
 
-        The keys of tars are in their indexes. Those of TFRecords are read once with all their data, and kept.
+        The keys of tars are in their indexes. The keys of TFRecords are found once by reading all data, and kept.
 
         Raises:
-            KeyError: when there is none.
+            KeyError: when no sample has the key.
         """
         if self._found.by_key is None:
             keys = np.concatenate([np.empty(0, np.uint64), *map(self._keys, range(len(self._shards)))])
@@ -398,7 +399,7 @@ class Records(Sequence[T]):
     def schema(self) -> dict[str, FeatureForm]:
         """Return dtype, shape and optionality of each feature or entry in all samples.
 
-        A manifest says it. Without one, all records, or the headers of all tars, are read once.
+        They are taken from the manifest. Without one, all records, or the headers of all tars, are read once.
 
         Raises:
             UsageError: with `raw=True`.
@@ -652,7 +653,7 @@ class Records(Sequence[T]):
             raise DamagedShardError(str(error), kind="not_an_example", hint=hint, **where) from None
 
     def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, object]:
-        """Return the values of a tar's sample: as they are, or decoded by the preset."""
+        """Return the values of a tar's sample, as stored or decoded by the preset."""
         key = (key_of(sample) or f"{record:06d}").encode("utf-8", "surrogateescape")
         if self._preset:
             try:

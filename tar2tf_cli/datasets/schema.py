@@ -35,7 +35,7 @@ class FeatureForm(NamedTuple):
 
     Attributes:
         dtype: `bytes`, or the name of a NumPy dtype; `mixed` if samples differ.
-        shape: the lengths of its dimensions, None for those that vary; () for a single value.
+        shape: the lengths of its dimensions, None for a variable length; () for a single value.
         optional: whether some samples lack it.
 
     >>> open_records("out/_train-manifest.json").schema()["cls"]
@@ -104,11 +104,11 @@ class UniformValues:
 
     Args:
         schema: the form of each feature.
-        default: the value of missing features. An optional feature that it does not name is an array of one value, or
-            an empty one.
+        default: the value of missing features. An optional feature without a default becomes an array of one value or
+            none.
 
     Raises:
-        UsageError: when the default names a feature that there is not.
+        UsageError: when the default names a feature that does not exist.
     """
 
     def __init__(self, schema: Mapping[str, FeatureForm], default: Default) -> None:
@@ -154,7 +154,7 @@ def check_default(default: object) -> None:
     """Check that a default is one value, or values by name.
 
     Raises:
-        UsageError: when it is something else.
+        UsageError: when it is anything else.
     """
     values = (Mapping, bytes, str, int, float, np.generic, type(None), _Unset)
     if not isinstance(default, values):

@@ -34,13 +34,13 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
 @dataclass(frozen=True, slots=True)
 class DatasetShard:
-    """A shard of a dataset, and how its records are decoded.
+    """A shard of a dataset, and the decoder of its records.
 
     Attributes:
-        source: where it is.
-        item: the shard there.
-        decode: makes values of its records.
-        records: how many records it has; None if no manifest says so.
+        source: the source that contains it.
+        item: the shard in this source.
+        decode: decodes its records to values.
+        records: number of its records; None without a manifest.
     """
 
     source: Source
@@ -58,7 +58,7 @@ class DatasetShard:
         """Size of the shard in bytes.
 
         Raises:
-            SourceError: when its server does not say.
+            SourceError: when its server does not report it.
         """
         if self.item.size is None:
             raise SourceError("the server does not say how large it is", shard=self.name, hint="copy it to a disk")
@@ -74,12 +74,12 @@ def find_shards(
         paths: paths or URLs. One that ends in .json is a manifest. A folder stands for its manifest, if
             it has one, otherwise for all its files.
         split: only the shards of this split of the manifests.
-        process: asks far buckets for what will be read.
+        process: prefetches data from distant buckets.
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        SourceError: when there is nothing at a path, a shard of a manifest is missing or has another size.
-        UsageError: when there is no such split, or there are no manifests that could have one.
+        SourceError: when a path does not exist, or a shard of a manifest is missing or differs in size.
+        UsageError: when the split does not exist, or there are no manifests.
     """
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
@@ -166,12 +166,12 @@ def read_manifests(
 
     Args:
         paths: paths or URLs.
-        beside: whether shards may be named, too: the manifest in their folder is read, with `named` these shards.
+        beside: whether shards may be named, too: the manifest in their folder is read, and restricted to these shards.
         on_listing: called before a folder is listed.
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        SourceError: when there is none, or it cannot be read.
+        SourceError: when a manifest does not exist or cannot be read.
         UsageError: when no manifest is given, a folder has several, or none lists a shard.
     """
     if not paths:
@@ -210,7 +210,7 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
     """Return the shards of manifests, or only those of one split, each with its manifest.
 
     Raises:
-        UsageError: when none of them has such a split.
+        UsageError: when none of them has the split.
     """
     shards = [(one, shard) for one in read for shard in one.shards if split in (None, shard.split)]
     if split is not None and not shards:
@@ -222,10 +222,10 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
 def together(read: Sequence[Document]) -> tuple[dict[str, FeatureDescription], int]:
     """Return the common features of several manifests' examples, and their total number of records.
 
-    A length that differs is unknown, and a feature that some of them lack is optional.
+    A length that differs becomes unknown, and a feature that some manifests lack becomes optional.
 
     Raises:
-        UsageError: when a feature is of another kind or rank in one of them, or only some describe their features.
+        UsageError: when manifests differ in the kind or rank of a feature, or only some describe their features.
     """
     if len(read) == 1:
         return read[0].manifest.features, read[0].manifest.records

@@ -38,7 +38,7 @@ def check_output(output: Output, reader: str) -> None:
     """Check, before a conversion, that its output can be described for a reader: `hf`, `ray` or `wids`.
 
     Raises:
-        UsageError: when it cannot.
+        UsageError: when it cannot be described.
     """
     if output.is_stream or is_remote(output.path):
         raise UsageError(f"--for {reader} describes shards in a folder", hint="name one, such as -o 'out/train-<>.tar'")
@@ -49,8 +49,8 @@ def check_output(output: Output, reader: str) -> None:
 def export_card(manifest: str | os.PathLike[str]) -> list[str]:
     """Write a `README.md` that makes `datasets.load_dataset(FOLDER)` read exactly the tars of a manifest.
 
-    It says which files each split has; without splits, they are the split train. Of a card that is there already, the
-    text and everything else in its front matter stay.
+    It lists the files of each split; without splits, all files are in the split train. The text of an existing card,
+    and everything else in its front matter, are kept.
 
     Args:
         manifest: the manifest's path, or a folder with one manifest.
@@ -59,8 +59,8 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
         The path of the card.
 
     Raises:
-        SourceError: when there is no manifest, or the card there cannot be read.
-        UsageError: when the shards are no tars, or a split has a name that Hugging Face datasets refuses.
+        SourceError: when there is no manifest, or the existing card cannot be read.
+        UsageError: when the shards are not tars, or a split has a name that Hugging Face datasets refuses.
     """
     document, folder = _one_document(manifest)
     shards = document.manifest.shards
@@ -81,8 +81,8 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
 def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
     """Write a manifest's features as a TensorFlow Metadata `Schema` in text format.
 
-    TFX and TFDV read it, and so does `ray.data.read_tfrecords(tf_schema=)`, which then gives lists whatever their
-    lengths. A feature that every example has in one shape has that shape; any other is a list of any length.
+    TFX and TFDV read it, and so does `ray.data.read_tfrecords(tf_schema=)`, which then returns lists of any length. A
+    feature that every example has in one shape gets that shape; any other is a list of any length.
 
     Args:
         manifest: the manifest's path, or a folder with one manifest.
@@ -94,7 +94,7 @@ def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) 
     Raises:
         OutputExistsError: when the file exists with other content, unless `overwrite`.
         SourceError: when there is no manifest.
-        UsageError: when the shards hold no examples.
+        UsageError: when the shards do not contain examples.
     """
     document, folder = _one_document(manifest)
     document.check_records()
@@ -126,7 +126,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
     Raises:
         OutputExistsError: when the file exists with other content, unless `overwrite`.
         SourceError: when there is no manifest.
-        UsageError: when the shards are no tars that wids reads.
+        UsageError: when the shards are not tars that wids can read.
     """
     document, folder = _one_document(manifest)
     shards = document.manifest.shards

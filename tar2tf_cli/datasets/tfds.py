@@ -45,21 +45,21 @@ def export_tfds(
     """Write the files next to a manifest that let `tfds.builder_from_directory` read its shards.
 
     Encoded images become `Image`, numbers of classes with a label map `ClassLabel`, text and other bytes `Text`,
-    numbers and arrays `Scalar` and `Tensor`. All records are read, as one text among images makes a feature `Text`; so
-    does an image that `Image` could not decode, or only without its transparency. A feature that some examples lack is
-    a list, which is then empty. Without splits, all shards are the split train. Where the conversion kept the
-    description of its inputs, only name and version are written anew.
+    numbers and arrays `Scalar` and `Tensor`. All records are read, because one text among images makes a feature
+    `Text`; so does an image that `Image` could not decode, or only without its transparency. A feature that some
+    examples lack becomes a list, which may be empty. Without splits, all shards are in the split train. If the
+    conversion kept the description of its inputs, only name and version are changed.
 
     Args:
         manifest: the manifest's path, or a folder with one manifest.
-        name: name of the dataset, and optionally its version: `NAME:1.0.0`; by default those of the folder, which
-            may be `NAME/1.0.0`.
+        name: name of the dataset, and optionally its version: `NAME:1.0.0`; by default taken from the folder, which may
+            be `NAME/1.0.0`.
         labels: files with label maps, by feature. By default the label map that the conversion wrote, for the first of
-            image/class/label, label and cls that the manifest has.
+            image/class/label, label and cls in the manifest.
         supervised: input and target of `as_supervised=True`; by default the image, if there is one, and its class.
         description: text about the dataset.
         citation: BibTeX entry of the dataset.
-        overwrite: whether other files of these names may be replaced.
+        overwrite: whether existing files of these names may be replaced.
 
     Returns:
         The paths of the files.
@@ -116,10 +116,10 @@ def check_output(output: Output, name: str | None) -> None:
 
     Args:
         output: the output.
-        name: name of the dataset, and optionally its version; None for those of the folder.
+        name: name of the dataset, and optionally its version; None to take them from the folder.
 
     Raises:
-        UsageError: when it will not, or this is not a name of a dataset.
+        UsageError: when it will not, or the name is not valid.
     """
     _name_and_version(name, os.path.dirname(output.template.manifest()))
     if is_remote(output.path):
@@ -156,7 +156,7 @@ def _supervised(features: Mapping[str, Mapping[str, object]], given: Sequence[st
     """Return the features for `as_supervised=True`: those given, or else the only image and its class.
 
     Raises:
-        UsageError: when there is no such feature, or not two are given.
+        UsageError: when a feature does not exist, or not exactly two are given.
     """
     if given and (len(given) != 2 or not features.keys() >= {*given}):
         hint = f"name an input and a target, such as image,label; features: {', '.join(features)}"
@@ -265,7 +265,7 @@ def _shape(shape: Sequence[int | None]) -> dict[str, object]:
 def _image(kinds: _Images) -> dict[str, object] | None:
     """Describe encoded images; None if TFDS's `Image` could not decode all of them unchanged.
 
-    Images that differ in their channels become RGB, or RGBA if all are PNG and some have an alpha channel.
+    Images with different numbers of channels become RGB, or RGBA if all are PNGs and some have an alpha channel.
     """
     formats, channels = {name for name, _ in kinds}, {number for _, number in kinds}
     if not kinds or not formats <= {"jpeg", "png", "bmp", "gif"}:
