@@ -1,8 +1,9 @@
 """The interface of a source: shards that can be listed and read, wherever they are.
 
 A source lists its inputs, opens each from front to back, and reads ranges of them. A subclass implements `list`, `open`
-and `locate`; the other methods have defaults that suit most sources. Sources are pickled to worker processes: open
-files and connections belong to the process that made them.
+and `locate`; the other methods have defaults that suit most sources. Two optional interfaces are derived from it: a
+`SampleSource` has samples in place of shards, and a `DistantSource` can fetch what a listing has found before it ends.
+Sources are pickled to worker processes: open files and connections belong to the process that made them.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Capabilities(NamedTuple):
         repeatable: whether an input can be opened twice.
         resumable: whether a later run can know that the inputs are unchanged.
         remote: whether each object costs a network round trip.
-        gives: the values that `samples` yields: entries of bytes, as in a tar, entries of any type, or examples, which
-            are written unchanged.
+        gives: the values of samples: entries of bytes, as in a tar, entries of any type, or examples, which are written
+            unchanged.
         ordered: whether `list` already applies the conversion's shuffling and limit.
         threads: number of threads that make the examples of one input; None for as many as are useful.
     """
@@ -106,6 +107,8 @@ class ListingInfo(NamedTuple):
         documents: files to write next to the manifest, by `NAME.SUFFIX`; None for content that is in the reports.
         identity: facts that identify a conversion, beyond its spec and inputs.
         listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
+        paths: paths and URLs that the inputs are read from, if they are not those of the inputs.
+        hidden: names of objects that are hidden or in hidden folders, by the prefix that was listed.
     """
 
     samples: int | None = None
@@ -114,6 +117,8 @@ class ListingInfo(NamedTuple):
     documents: Mapping[str, bytes | None] = MappingProxyType({})
     identity: Mapping[str, object] = MappingProxyType({})
     listed_by: Sequence[str] = ("input.template", "input.tars")
+    paths: Sequence[str] | None = None
+    hidden: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 Samples: TypeAlias = "Generator[tuple[Location, Sample], None, None]"
@@ -138,10 +143,14 @@ class Source(ABC):
     Attributes:
         bucket: the bucket as the user gave it.
         templates: templates to list when the caller gives none: the last part of a bucket such as `shards/*.tar`.
+        capabilities: the optional abilities of the source, which never change.
+        store: the store that holds the inputs; None if they are not in a store.
     """
 
     bucket: str
     templates: Sequence[str] = ()
+    capabilities = Capabilities()
+    store: Store | None = None
 
     @abstractmethod
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
@@ -177,10 +186,6 @@ class Source(ABC):
         """
         return {}
 
-    def capabilities(self) -> Capabilities:
-        """Return the optional abilities of the source, which never change."""
-        return Capabilities()
-
     def listing_info(self) -> ListingInfo:
         """Return facts about the inputs; call it after `list`."""
         return ListingInfo()
@@ -204,10 +209,21 @@ class Source(ABC):
         """
         raise UsageError("can only be read from front to back", shard=self.bucket, hint="write it to a file first")
 
-    def samples(
-        self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None
-    ) -> Samples | None:
-        """Yield the samples of an input, each with its origin; None, as by default, for an input that is a shard.
+    def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
+        """List inputs as `list` does, including those that exist but cannot be read, if the source can find them."""
+        return self.list(templates)
+
+
+class SampleSource(Source):
+    """A source whose inputs are lists of samples, such as rows of a table, in place of shards."""
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Raise an error: samples cannot be opened as a stream."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+        """Yield the samples of an input, each with its origin.
 
         Args:
             item: the input.
@@ -218,35 +234,18 @@ class Source(ABC):
         Raises:
             SourceError: when something cannot be read, or changed since it was listed.
         """
-        return None
 
-    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
-        """Return the paths and URLs that the inputs are read from, which an output must not replace."""
-        return [self.locate(item.name) for item in items]
 
-    def while_listing(self, on_file: OnFile | None) -> AbstractContextManager[None]:
+class DistantSource(Source):
+    """A source whose listing takes so long that callers fetch what it has found before it ends."""
+
+    @abstractmethod
+    def while_listing(self, on_file: OnFile) -> AbstractContextManager[None]:
         """Have a function called with each input as soon as a listing inside the `with` block finds it.
 
-        The function may call `begin`; what nobody has opened at the end of the block is closed. By default, it is not
-        called.
+        The function may call `begin`; what nobody has opened at the end of the block is closed.
         """
-        return nullcontext()
 
+    @abstractmethod
     def begin(self, item: ObjectInfo) -> None:
-        """Start fetching an input that will be opened soon; by default, nothing is fetched before it is opened."""
-        return
-
-    def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """List inputs as `list` does, including those that exist but cannot be read, if the source can find them."""
-        return self.list(templates)
-
-    def hidden(self, folder: str) -> Sequence[str] | None:
-        """Return the names in a folder, given by its path or URL, that begin with a dot, as `list` saw them.
-
-        None, as by default, if it did not see them.
-        """
-        return None
-
-    def store(self) -> Store | None:
-        """Return the store that holds the inputs; None if they are not in a store."""
-        return None
+        """Start fetching an input that will be opened soon."""

@@ -229,7 +229,7 @@ class Differences:
             SourceError: when a shard cannot be read again.
         """
         named = (self._a if side == "a" else self._b).named
-        repeatable = named.source.capabilities().repeatable
+        repeatable = named.source.capabilities.repeatable
         return values_at(named.source, locations, self._rules, named.described) if repeatable else {}
 
     def __iter__(self) -> Iterator[Difference]:
@@ -373,7 +373,7 @@ class _Side:
     def holds_tars(self) -> bool:
         """Whether the first shard is a tar; True for an input that can be read only once."""
         source = self.named.source
-        if not source.capabilities().repeatable:
+        if not source.capabilities.repeatable:
             return True
         for item in self.items:
             with OpenShard(source, item) as shard:

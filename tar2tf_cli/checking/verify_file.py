@@ -153,7 +153,7 @@ def _check_file(
     """
     check = _FileCheck(entry, part, item, context)
     report = check.report()
-    if report.is_mixed and context.source.capabilities().repeatable:
+    if report.is_mixed and context.source.capabilities.repeatable:
         expectations = context.expectations._replace(messages=EXAMPLES.messages)
         return replace(check, context=replace(context, expectations=expectations)).report()
     if report.is_mixed:
@@ -206,7 +206,7 @@ class _FileCheck:
     def _index(self) -> bytes | None:
         """Return the index file NAME.idx next to the shard, if it is readable; for a tar only a local one."""
         source, name = self.context.source, self.item.name
-        if source.capabilities().seekable or not find_format("tar").is_named(name.lower()):
+        if source.capabilities.seekable or not find_format("tar").is_named(name.lower()):
             with suppress(SourceError):
                 for item in source.find([f"{name}.idx"]).values():
                     return read_to_end(source.open(item))
@@ -218,7 +218,7 @@ class _FileCheck:
         if traits.carries_examples:
             ranges = pairwise(chain(starts, (report.bytes,)))
             _compare_index(index, [b"%d %d\n" % (start, end - start) for start, end in ranges], report)
-        elif traits.holds == "sample" and self.context.source.capabilities().seekable:
+        elif traits.holds == "sample" and self.context.source.capabilities.seekable:
             try:
                 with open(report.path, "rb", buffering=0) as tar:
                     _check_tar_index(index, tar, self.context.rules.key_split, report)

@@ -741,7 +741,7 @@ class _ElementStream:
         """
         import tensorflow as tf
 
-        remote = self._source.capabilities().remote
+        remote = self._source.capabilities.remote
         noted: _Noted = []
         elements = self._elements(self._workers if remote else 1, noted)
         first = next(elements, None)

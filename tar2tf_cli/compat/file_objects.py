@@ -10,7 +10,7 @@ from io import FileIO, TextIOBase
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import READ_ONCE, Capabilities, Source
+from tar2tf_cli.api.source import READ_ONCE, Source
 from tar2tf_cli.api.values import Feature, MessagePart
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
@@ -56,16 +56,14 @@ class FileObjectSource(Source):
         self.bucket = name_of(file, f"<stream {number}>")
         self._start = _position(cast("IO[bytes]", file))
         self._status = _status(cast("IO[bytes]", file)) if self._start == 0 else None
+        again, known = self._start is not None, self._status is not None
+        self.capabilities = READ_ONCE._replace(repeatable=again, resumable=known)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input, with size and version for a regular file."""
         if self._status is None:
             return [ObjectInfo(self.bucket, None, None)]
         return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a stream, repeatable if the file is seekable."""
-        return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Return the file, at its original position."""

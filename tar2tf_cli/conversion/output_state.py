@@ -108,7 +108,7 @@ class Destination:
     @property
     def resumable(self) -> bool:
         """Whether the inputs are known to be the same as in an interrupted run."""
-        return self.plan.source.capabilities().resumable
+        return self.plan.source.capabilities.resumable
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -503,7 +503,7 @@ def _is_hidden(path: str, template: str) -> bool:
 def _check_irreplaceable(there: Destination, paths: set[str]) -> None:
     """Raise an error if an input, a device or a pipe would be replaced."""
     plan = there.plan
-    inputs = {_file(path) for path in plan.source.paths(plan.inputs)} if paths else set()
+    inputs = {_file(path) for path in plan.paths(plan.inputs)} if paths else set()
     for where in map(there.sink.locate, sorted(paths)):
         if _file(where) in inputs:
             raise OutputExistsError("is an input of this conversion", shard=where, hint=_ELSEWHERE)

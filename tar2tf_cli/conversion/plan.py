@@ -173,6 +173,11 @@ class Plan(NamedTuple):
         sizes = [item.size for item in self.inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
+    def paths(self, inputs: Sequence[ObjectInfo]) -> Sequence[str]:
+        """Return the paths and URLs that some inputs are read from, which an output must not replace."""
+        known = self.source.listing_info().paths
+        return [self.source.locate(item.name) for item in inputs] if known is None else known
+
     @property
     def lanes(self) -> Iterable[str]:
         """The lanes of shards, in order, possibly with repetitions."""
@@ -182,7 +187,7 @@ class Plan(NamedTuple):
     def work(self) -> Conversion:
         """The spec that remains after listing inputs: without shuffle and limit if an ordered source applied them."""
         spec = replace(self.conversion, labels=self.label_maps) if self.labels else self.conversion
-        if not self.source.capabilities().ordered:
+        if not self.source.capabilities.ordered:
             return spec
         return replace(spec, shuffle=False, limit=spec.limit if spec.limits_results else None)
 
@@ -210,7 +215,7 @@ class Plan(NamedTuple):
             "--group-by": bool(self.group_lanes),
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
-            "an input that can be read only once": not source.capabilities().resumable,
+            "an input that can be read only once": not source.capabilities.resumable,
             "TFRecords whose features no manifest describes": bool(self.undescribed),
             f"--from {spec.input.kind}": None in source.listing_info().documents.values(),
         }
@@ -219,7 +224,7 @@ class Plan(NamedTuple):
     @property
     def group_lanes(self) -> Sequence[str]:
         """The lane of each input if groups of samples may continue in the next input of a lane; otherwise empty."""
-        apart = "input" in self.conversion.output.template.fields or not self.source.capabilities().repeatable
+        apart = "input" in self.conversion.output.template.fields or not self.source.capabilities.repeatable
         return () if apart or not self.conversion.group_by else self.stems
 
     @property
@@ -230,7 +235,7 @@ class Plan(NamedTuple):
     def readers(self, cpus: int) -> int:
         """Return how many inputs to read at once: one if reading them ends before a second process could help."""
         is_light = (
-            self.conversion.is_light and not self.source.capabilities().remote and len(self.inputs) <= _QUICK_INPUTS
+            self.conversion.is_light and not self.source.capabilities.remote and len(self.inputs) <= _QUICK_INPUTS
         )
         is_small = self.size is not None and self.size <= _QUICK_BYTES and len(self.inputs) <= _QUICK_INPUTS
         is_quick = is_light and is_small
@@ -238,7 +243,7 @@ class Plan(NamedTuple):
 
     def threads(self, cpus: int) -> int:
         """Return how many threads work on each input, so that a few large inputs keep all CPUs busy."""
-        wanted = self.source.capabilities().threads
+        wanted = self.source.capabilities.threads
         if wanted or not self.work.gains_by_threads:
             return wanted or 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
@@ -266,7 +271,7 @@ class Plan(NamedTuple):
     @property
     def undescribed(self) -> Sequence[ObjectInfo]:
         """The inputs to read for the forms of features: none if records are copied or each input decides for itself."""
-        spec, known = self.conversion, self.source.capabilities()
+        spec, known = self.conversion, self.source.capabilities
         copies = spec.keeps_entries and spec.output.traits.carries_examples
         if copies or known.gives != "bytes" or not known.repeatable:
             return ()
@@ -382,12 +387,12 @@ def _check_counts(conversion: Conversion, lanes: Sequence[str]) -> None:
 
 def _check_labels(conversion: Conversion, source: Source) -> None:
     """Raise an error for labels of inputs without samples, and for `auto` if the inputs cannot be read twice."""
-    if conversion.labels and source.capabilities().gives == "examples":
+    if conversion.labels and source.capabilities.gives == "examples":
         raise UsageError(f"--labels numbers texts of samples, but --from {conversion.input.kind} gives whole examples")
-    if AUTO in conversion.labels.values() and not source.capabilities().repeatable:
+    if AUTO in conversion.labels.values() and not source.capabilities.repeatable:
         hint = "write it to a file first, or give --labels a file"
         raise UsageError(f"can be read only once, but --labels {AUTO} reads twice", shard=source.bucket, hint=hint)
-    if conversion.stratify and not source.capabilities().repeatable:
+    if conversion.stratify and not source.capabilities.repeatable:
         what = "can be read only once, but --stratify reads twice"
         raise UsageError(what, shard=source.bucket, hint="write it to a file first")
 

@@ -76,7 +76,7 @@ def estimate(plan: Plan) -> Estimate | None:
     """
     plan = _unnumbered(plan)
     size, spec = plan.size, plan.conversion
-    if not (plan.source.capabilities().repeatable and plan.inputs and size is not None):
+    if not (plan.source.capabilities.repeatable and plan.inputs and size is not None):
         return None
     count = plan.source.listing_info().samples
     records, total, local, seconds, schema, palettes = 0.0, 0.0, 0.0, 0.0, Schema(), set[str]()
@@ -119,7 +119,7 @@ def _convert_first_samples(plan: Plan, item: ObjectInfo, seen: _SampleTotals) ->
     fetched: list[int] = []
     began, whole = time.monotonic(), item.size or 0
     deadline, plain = began + _SECONDS, 0
-    ahead = plan.source.capabilities().seekable
+    ahead = plan.source.capabilities.seekable
     how, options = plan.read_plan(), ReadOptions(ahead=ahead)
     with InputFlow(how, item, options, on_bytes=fetched.append) as reading:
         consumed, blocks, records, written = whole, 0, 0, 0.0
@@ -239,7 +239,7 @@ def _unnumbered(plan: Plan) -> Plan:
 
 
 def _steps(plan: Plan) -> list[TracedStep]:
-    if not plan.source.capabilities().repeatable or not plan.inputs:
+    if not plan.source.capabilities.repeatable or not plan.inputs:
         return []
     how = plan.read_plan()
     with InputFlow(how, plan.inputs[0], ReadOptions(ahead=True)) as reading:

@@ -67,7 +67,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     """Whether records can be made twice at low cost, and each record's shard depends only on earlier records."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
-    if not (worker.inputs.source.capabilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+    if not (worker.inputs.source.capabilities.seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
     if spec.drop_duplicates is not None:  # the digest of a sample needs its data
         return False

@@ -88,7 +88,7 @@ def convert(
         raise UsageError(f"--engine {engine} and --remote-exec cannot be combined: use one of them")
     backend = backend_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source, paths=paths)
-    if backend.shared and not plan.source.capabilities().repeatable:
+    if backend.shared and not plan.source.capabilities.repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(
         plan, events, endpoint=endpoint, overwrite=overwrite, update=update, remove_many=remove_many, apart=apart
@@ -112,8 +112,8 @@ def _run(
             joined.prepare()
         cpus = workers or backend.cpus
         readers = plan.readers(cpus)
-        writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader must wait for a shard
-        inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
+        writers = int(readers > 1 and plan.source.capabilities.remote)  # so that no reader must wait for a shard
+        inputs = [path for path in plan.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(backend.engine, carries=target.reads_shards, inputs=inputs)
         find = partial(run_first_pass, engine=partial(engine, readers), events=events)
         plan = with_forms(plan, partial(find, partial(_worker, plan, target, backend, None, cpus)))

@@ -80,7 +80,7 @@ class ConversionSchedule(Schedule):
         worker.stores_indexes = planner.needs_all_inputs
         self._spools = SpoolFiles(worker)
         due = earlier.changed if earlier else range(len(plan.inputs))
-        remote = plan.source.capabilities().remote
+        remote = plan.source.capabilities.remote
         queue = InputQueue(plan.inputs, self._spools, readers, due, remote=remote, all_at_once=planner.needs_all_inputs)
         self._inputs = InputsInOrder(queue, readers)
         self._rereads = Rereads(earlier, queue) if earlier else None

@@ -163,7 +163,7 @@ def load_dataset(
 
 def _op_reads(read: Sequence[Document]) -> bool:
     """Whether the TensorFlow op can read the shards of these manifests."""
-    stored = not any(one.manifest.compressed or one.folder.capabilities().remote for one in read)
+    stored = not any(one.manifest.compressed or one.folder.capabilities.remote for one in read)
     return stored and record_op.is_available()
 
 
@@ -206,7 +206,7 @@ def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, s
     """Return examples streamed by tf.data, through our own readers in buckets, shuffled in a buffer."""
     names = part.names()
     methods: set[Literal["", "GZIP"]] = {"GZIP" if one.manifest.compressed else "" for one in read}
-    if len(methods) > 1 or any(one.folder.capabilities().remote for one in read):
+    if len(methods) > 1 or any(one.folder.capabilities.remote for one in read):
         reader = any_reader(dict(zip(names, part.shards, strict=True)))
     else:
         reader = local_reader(methods.pop())

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import OnFile, Ranges, Source
+from tar2tf_cli.api.source import DistantSource, OnFile, Ranges, Source
 from tar2tf_cli.datasets.batches import OpenFiles
 from tar2tf_cli.datasets.ranges import StreamCache
 from tar2tf_cli.formats.streams import read_to_end
@@ -92,7 +92,7 @@ class ProcessResources:
 
         It requests the first bytes and indexes of a few shards, and manifests. The result is None if requests are fast.
         """
-        if not source.capabilities().remote:
+        if not isinstance(source, DistantSource):
             return None
         seen: dict[str, ObjectInfo] = {}
         shards: set[str] = set()
@@ -124,7 +124,7 @@ class ProcessResources:
 
     def _is_far(self, source: Source) -> bool:
         """Whether a useless request for the first bytes of a shard costs less than waiting for an answer."""
-        return source.capabilities().remote and self.ranges(source).gap > _BEGINNING
+        return source.capabilities.remote and self.ranges(source).gap > _BEGINNING
 
     def _request_indexes(self, source: Source, names: Sequence[str]) -> None:
         with self._lock:
@@ -148,7 +148,7 @@ def _index_file(source: Source, shard: str) -> bytes | None:
 
 def _read_file(source: Source, name: str) -> bytes | None:
     """Return the bytes of a file next to shards; None if it does not exist."""
-    if store := source.store():
+    if store := source.store:
         return read_object(store, name)
     item = source.find([name]).get(name)
     return None if item is None else read_to_end(source.open(item))

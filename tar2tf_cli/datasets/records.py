@@ -354,7 +354,7 @@ class Records(Sequence[T]):
     def _is_plain(self, number: int, decoder: Decoder) -> bool:
         """Whether a shard is a local uncompressed file whose records a decoder reads."""
         shard = self._shards[number]
-        is_local = not shard.source.capabilities().remote
+        is_local = not shard.source.capabilities.remote
         return is_local and shard.decode is decoder and self._index(number).streams is None
 
     def _file_spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -178,7 +178,7 @@ class ReadPlan:
                 the input's name.
             forms: the forms of features of TFRecords that no manifest describes; by default, each input decides.
         """
-        spec, gives, context = conversion.input, source.capabilities().gives, context_of(conversion)
+        spec, gives, context = conversion.input, source.capabilities.gives, context_of(conversion)
         tar = TarRules(
             spec.key_split, spec.regroup, spec.ignore_missing_end, most=conversion.max_entry_size, least=IN_PLACE
         )
@@ -215,7 +215,7 @@ class ReadPlan:
     @cached_property
     def plain(self) -> bool:
         """Whether the features are the entries, unchanged byte for byte."""
-        return self.source.capabilities().gives == "bytes" and self.conversion.keeps_entries
+        return self.source.capabilities.gives == "bytes" and self.conversion.keeps_entries
 
     @cached_property
     def keyed(self) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, SampleSource, Source
 from tar2tf_cli.api.values import SourceReport
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
@@ -26,27 +25,14 @@ _LARGEST: Final = 2048
 T = TypeVar("T")
 
 
-_LIST: Final = Capabilities(gives="values", ordered=True, threads=1)
-
-
-class ListSource(Source):
+class ListSource(SampleSource):
     """A long list of files or rows, divided into inputs; shuffling and the limit apply to the whole list."""
+
+    capabilities = Capabilities(gives="values", ordered=True, threads=1)
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         self.skipped: Counter[str] = Counter()
-
-    @abstractmethod
-    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
-        """Yield the samples of an input; the file or row of each is given as its `member`."""
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a list of samples."""
-        return _LIST
-
-    def open(self, item: ObjectInfo) -> ByteStream:
-        """Raise an error: a list cannot be opened as a stream."""
-        raise NotImplementedError
 
     def locate(self, name: str) -> str:
         """Return the bucket's path, as the samples themselves name their file or row."""
@@ -124,18 +110,14 @@ class MergedSource(Source):
         self._shards = {_url(*shard): shard for shard in shards}
         self._inputs = [item._replace(name=_url(source, item)) for source, item in shards]
         self.bucket = _named_together(shards)
-        able = [source.capabilities() for source, _ in shards]
+        able = [source.capabilities for source, _ in shards]
         repeatable = all(each.repeatable for each in able)
-        self._abilities = Capabilities(
+        self.capabilities = Capabilities(
             seekable=all(each.seekable for each in able),
             repeatable=repeatable,
             resumable=resumable and all(each.resumable for each in able),
             threads=threads,
         )
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities that all of the shards have."""
-        return self._abilities
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the shards, named by path or URL."""
@@ -154,6 +136,8 @@ class MergedSource(Source):
 class _Unreadable(Source):
     """A path that cannot be read, as an input that fails to open, so that other inputs are still read."""
 
+    capabilities = OF_FILES
+
     def __init__(self, path: str, error: SourceError) -> None:
         self.bucket = path
         self._error = error
@@ -163,9 +147,6 @@ class _Unreadable(Source):
 
     def open(self, item: ObjectInfo) -> ByteStream:
         raise self._error
-
-    def capabilities(self) -> Capabilities:
-        return OF_FILES
 
     def locate(self, name: str) -> str:
         return self.bucket
@@ -199,23 +180,16 @@ class StagesSource(ListSource):
         self._tars = tars
         self._open = open_stages
         self._stages = stages
-        self._repeatable = repeatable and bool(tars) and all(source.capabilities().resumable for source, _ in tars)
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities that the stages allow."""
-        again = self._repeatable
-        return Capabilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
+        again = repeatable and bool(tars) and all(source.capabilities.resumable for source, _ in tars)
+        self.capabilities = self.capabilities._replace(gives="examples", repeatable=again, resumable=again)
 
     def listing_info(self) -> ListingInfo:
         """Return the identity of the input: its tars, and the names and sources of the stages."""
-        return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)})
+        paths = [source.locate(item.name) for source, item in self._tars]
+        return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)}, paths=paths)
 
     def _described(self) -> list[dict[str, object]]:
         return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]
-
-    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
-        """Return the paths or URLs of the tars."""
-        return [source.locate(item.name) for source, item in self._tars]
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List a single input, whose size and version combine those of the tars."""

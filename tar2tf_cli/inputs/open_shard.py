@@ -61,7 +61,7 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self.content if isinstance(self.content, PlainStream) else None
-        self.seekable = None if small or not source.capabilities().seekable else self.plain
+        self.seekable = None if small or not source.capabilities.seekable else self.plain
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
-from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, Source
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, SampleSource, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.image import headers
@@ -30,7 +30,6 @@ KEY_COLUMNS: Final = (KEY, "key")
 _KEPT: Final = 4  # row groups in memory, for rows that are read one by one
 _BATCH: Final = 64  # rows converted to Python at once; an image takes some hundred kilobytes
 _BLOB: Final = {"bytes", "path"}  # fields of the structs in which Hugging Face stores images, sounds and videos
-_CAPABILITIES: Final = Capabilities(gives="values", threads=1)
 
 Row: TypeAlias = dict[str, object]
 
@@ -273,7 +272,7 @@ EntriesOf: TypeAlias = Callable[[str, Mapping[str, object]], Sample]
 """Makes the sample of a row, given its key without a column for it, and its values."""
 
 
-class ParquetSource(Source):
+class ParquetSource(SampleSource):
     """The rows of Parquet files, with row groups as inputs.
 
     Args:
@@ -281,6 +280,8 @@ class ParquetSource(Source):
         columns: the column of each entry, and what its cells are; if there are none, every column is an entry.
         entries_of: makes the sample of a row whose columns are named.
     """
+
+    capabilities = Capabilities(gives="values", threads=1)
 
     def __init__(self, files: ParquetFiles, columns: Mapping[str, Column], entries_of: EntriesOf) -> None:
         self.bucket = files.bucket
@@ -290,10 +291,6 @@ class ParquetSource(Source):
         self._wanted = [*dict.fromkeys(column.name for column in columns.values())] or None
         self._groups: dict[str, RowGroup] = {}
         self._stems: dict[str, str] = {}
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a list of samples."""
-        return _CAPABILITIES
 
     def listing_info(self) -> ListingInfo:
         """Return the number of rows."""
@@ -312,10 +309,6 @@ class ParquetSource(Source):
         self._groups = groups
         self._stems = stems_of([*dict.fromkeys(group.file.name for group in groups.values())])
         return [ObjectInfo(name, group.size, group.file.version) for name, group in groups.items()]
-
-    def open(self, item: ObjectInfo) -> ByteStream:
-        """Raise an error: a row group cannot be opened as a stream."""
-        raise NotImplementedError
 
     def locate(self, name: str) -> str:
         """Return the path or URL of the file, as the samples themselves name their row."""

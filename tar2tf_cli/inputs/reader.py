@@ -10,7 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, overload
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.source import OnBytes, OnFault, Samples, SampleSource, Source
 from tar2tf_cli.api.values import Batch, Sample
 from tar2tf_cli.errors import DamagedShardError, Location, Lost, Tar2tfError
 from tar2tf_cli.formats.streams import iter_resuming
@@ -221,9 +221,8 @@ class InputReader:
         self.records: RecordSamples | None = None
         self.content: InputContent
         self.of_records = False
-        listed = source.samples(item, report, on_fault, on_bytes)
-        if listed is not None:
-            self.content = ListedSamples(listed)
+        if isinstance(source, SampleSource):
+            self.content = ListedSamples(source.samples(item, report, on_fault, on_bytes))
             return
         self._shard = shard = OpenShard(source, item, on_bytes, small=rules.small and not rules.tar.regroup)
         self.of_records, kind = True, shard.kind

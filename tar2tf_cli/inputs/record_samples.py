@@ -197,7 +197,7 @@ class RecordSamples:
 
     def _copy_if_read_once(self) -> None:
         """Copy a non-repeatable input to a temporary file, and read from this copy afterwards."""
-        if not (self._described or self._copy or self._shard.source.capabilities().repeatable):
+        if not (self._described or self._copy or self._shard.source.capabilities.repeatable):
             self._copy = SeekableShard(lambda: self._shard.content, self._name, seekable=False)
             self._reader = RecordReader(self._copy.view(), self._name)
 

@@ -393,7 +393,7 @@ class TableFiles:
 
     def store(self, item: ObjectInfo) -> Store | None:
         """Return the store of a table, at the table's folder; None for a local table."""
-        store = self._source.store()
+        store = self._source.store
         folder = os.path.dirname(item.name)
         return store and at_folder(store, f"{store.root}{folder}/" if folder else store.root)
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import ListingInfo, OnFile, Source
+from tar2tf_cli.api.source import DistantSource, ListingInfo, OnFile, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
@@ -557,7 +557,8 @@ def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing:
     `alone`: nothing else is named, so that a file is meant whatever it is.
     """
     whole_folder = not (templates or source.templates)
-    with source.while_listing(on_listing(source) if on_listing and whole_folder else None):
+    on_file = on_listing(source) if on_listing and whole_folder else None
+    with source.while_listing(on_file) if on_file and isinstance(source, DistantSource) else nullcontext():
         files, listed = _files_of(source, templates)
         literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}
         items, left_out = _shards_among(source, files, literal if not templates else {*templates}, listed=listed)
@@ -578,7 +579,7 @@ def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> lis
 
 def _with_documents(shards: ShardSet, connection: ConnectionOptions) -> ShardSet:
     """Add the manifests in the folders of its shards to a set."""
-    if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
+    if shards.source.capabilities.gives != "bytes" or not shards.source.capabilities.repeatable:
         return shards
     if shards.listed:
         names = shards.left_out.describing()
@@ -680,7 +681,7 @@ class _Head(NamedTuple):
 def _heads_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, _Head]:
     """Read the first bytes of files, and return what each file is."""
     heads: dict[str, _Head] = {}
-    remote = source.capabilities().remote
+    remote = source.capabilities.remote
     with source.prefetch(items):
         for item in items:
             heads[item.name] = _Head()

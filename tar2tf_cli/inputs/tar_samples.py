@@ -156,7 +156,7 @@ class EntryLinks(MemberPolicy):
     def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
         super().__init__(grouper.names.wants)
         self._name = name = shard.name
-        source, item, able = shard.source, shard.item, shard.source.capabilities()
+        source, item, able = shard.source, shard.item, shard.source.capabilities
         self._can_open = tar is not None or able.repeatable
         self._tar = tar or SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
         self._most = rules.most
@@ -294,7 +294,7 @@ class TarSamples:
     def __init__(self, shard: OpenShard, rules: TarRules, on_fault: OnFault) -> None:
         self._shard = shard
         self._rules = rules
-        name, able, stream, in_place = shard.name, shard.source.capabilities(), shard.content, shard.seekable
+        name, able, stream, in_place = shard.name, shard.source.capabilities, shard.content, shard.seekable
         regroup = self._whether_to_regroup(stream, rules, repeatable=able.repeatable)
         self.may_regroup = regroup is None
         self._grouper = grouper = Grouper(

@@ -73,7 +73,7 @@ def searching(
     search: Callable[[Path, Source | None], list[Unfinished]], path: Path, source: Source
 ) -> Iterator[Callable[[], list[Unfinished]]]:
     """Search for unfinished conversions: in a bucket, concurrently with the body of the `with` block."""
-    if source.store() is None:
+    if source.store is None:
         found = search(path, source)
         yield lambda: found
         return
@@ -85,10 +85,10 @@ def searching(
 
 def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Unfinished]:
     """Yield the unfinished conversions in folders."""
-    store = source and source.store()
+    store = source and source.store
     for folder in islice(dict.fromkeys(folders), _MOST_FOLDERS):
         if source and store:
-            yield from _claimed_in(folder, store, source.hidden(folder))
+            yield from _claimed_in(folder, store, hidden_in(folder, source))
         elif os.path.isdir(folder or "."):
             yield from _working_in(folder)
 
@@ -106,6 +106,16 @@ def _working_in(folder: str) -> Iterator[Unfinished]:
                 with open(os.path.join(folder, name, "journal"), "rb") as journal:
                     head = json.loads(journal.readline().rpartition(b" ")[0])
                 yield _unfinished(folder, name, head)
+
+
+def hidden_in(folder: str, source: Source) -> list[str] | None:
+    """Return the names of hidden objects in a folder of a bucket; None unless a listing of the source covered them."""
+    top = source.locate("")
+    inside = f"{folder}/"[len(top) :] + "."
+    listed = (names for prefix, names in source.listing_info().hidden.items() if inside.startswith(prefix))
+    if not f"{folder}/".startswith(top) or (names := next(listed, None)) is None:
+        return None
+    return [name[len(inside) - 1 :] for name in names if name.startswith(inside)]
 
 
 def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iterator[Unfinished]:

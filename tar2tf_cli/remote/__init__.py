@@ -83,7 +83,7 @@ def cluster_samples(
 
 
 def _may_be_remote(conversion: Conversion, source: Source) -> bool:
-    store = source.store()
+    store = source.store
     return conversion.output.traits.carries_examples and bool(
         conversion.remote_exec or conversion.etl or (store and store.cluster)
     )

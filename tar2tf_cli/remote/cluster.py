@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from tar2tf_cli.api.backend import StoredShard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import Capabilities, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.source import Capabilities, OnBytes, OnFault, Samples, SampleSource, Source
 from tar2tf_cli.api.store import Body, Store, Transient
 from tar2tf_cli.api.values import Record, SourceReport
 from tar2tf_cli.engines import LocalBackend
@@ -77,6 +77,7 @@ class RemoteSource(ObjectSource):
         made_of: the specification of the transformer.
     """
 
+    capabilities = Capabilities(remote=True, threads=1)
     does = "makes the records"
     here = "the records are made here"
 
@@ -100,10 +101,6 @@ class RemoteSource(ObjectSource):
         """Return the part of a conversion's settings that the transformer must share."""
         return settings
 
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of an object store."""
-        return Capabilities(remote=True, threads=1)
-
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
         stream, where = self.open(item), self.locate(item.name)
@@ -111,7 +108,7 @@ class RemoteSource(ObjectSource):
 
     def makes_shards_in(self, store: Store) -> bool:
         """Whether a store is in the same cluster, which can then write shards to it."""
-        return store.cluster == self._store.cluster
+        return store.cluster == self.store.cluster
 
     def shard_tasks(
         self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
@@ -136,7 +133,7 @@ class RemoteSource(ObjectSource):
             Tar2tfError: when the transformer fails; its own error.
         """
         where, shard = self.locate(item.name), target.locate(path)
-        retry(self._store, lambda: self.store_as(item, target, path), where)
+        retry(self.store, lambda: self.store_as(item, target, path), where)
         with contextlib.closing(self._stream(item, "end")) as stream:
             end = StreamReader(stream, where, self.settings.digest).end()
         there = look_up(target, path)
@@ -155,7 +152,7 @@ class RemoteSource(ObjectSource):
     def _stream(self, item: ObjectInfo, part: AnswerPart = "") -> ResumingStream:
         """Open the transformer's answer, whose size and version are not those of the object."""
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
-        return ResumingStream(lambda *_: self.answer(item, part), whole, where, self._store.retry_for)
+        return ResumingStream(lambda *_: self.answer(item, part), whole, where, self.store.retry_for)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
         """Return None, as the size of an answer is unknown before it is made."""
@@ -171,14 +168,14 @@ class RemoteSource(ObjectSource):
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
         """Check that the records were made of the input that was listed."""
         where = self.locate(item.name)
-        now = look_up(self._store, item.name)
+        now = look_up(self.store, item.name)
         if now is None or (item.version and now.version != item.version) or size != (item.size or size):
             raise changed(where)
         if on_bytes:
             on_bytes(size or 0)
 
 
-class RemoteSamples(RemoteSource):
+class RemoteSamples(RemoteSource, SampleSource):
     """The inputs in a bucket as samples to which the cluster has applied the ops.
 
     Samples are used as they arrive, and nothing is stored. Of each input that is fetched ahead, half a mebibyte is held
@@ -186,6 +183,7 @@ class RemoteSamples(RemoteSource):
     is requested again, and the part already read is skipped.
     """
 
+    capabilities = Capabilities(remote=True, threads=1, gives="values")
     does = "applies the ops"
     here = "the ops are applied here"
 
@@ -193,10 +191,6 @@ class RemoteSamples(RemoteSource):
     def needs(settings: Settings) -> Settings:
         """Return only the settings of the ops, as every transformer of records can also send samples."""
         return settings.of_samples
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a source of samples."""
-        return Capabilities(remote=True, threads=1, gives="values")
 
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of an input."""
@@ -345,7 +339,7 @@ def chosen(
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
-        store = source.store()
+        store = source.store
         if (store is None or not store.cluster) and wanted:
             raise RemoteError("--remote-exec needs inputs in an AIStore cluster", shard=source.bucket)
         if store is None or conversion.remote_exec is False or not inputs:

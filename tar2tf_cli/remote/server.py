@@ -218,12 +218,8 @@ class _Object(Source):
 
     def __init__(self, path: str, name: str, *, seekable: bool) -> None:
         self.bucket = name
-        self._abilities = Capabilities(seekable=seekable)
+        self.capabilities = Capabilities(seekable=seekable)
         self._file = DirectorySource(path)
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of the file."""
-        return self._abilities
 
     def list(self, templates: object = ()) -> list[ObjectInfo]:
         """Return the file as the only input."""

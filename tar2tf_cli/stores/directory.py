@@ -29,6 +29,8 @@ class DirectorySource(Source):
         SourceError: when there is nothing at the path.
     """
 
+    capabilities = OF_FILES
+
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         if not os.path.lexists(bucket):
@@ -62,10 +64,6 @@ class DirectorySource(Source):
         path = self.locate(item.name)
         with _opening(path):
             return UnchangedFile(path, None if item.version is None else (item.size, item.version))
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of files."""
-        return OF_FILES
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
@@ -261,6 +259,7 @@ class StdinSource(Source):
     """Standard input as a bucket of one shard, which can be read once."""
 
     bucket = "-"
+    capabilities = READ_ONCE
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input named `-`, of unknown size and version."""
@@ -271,10 +270,6 @@ class StdinSource(Source):
                 "standard input is a terminal, not a shard", hint="pipe or redirect one to it: ... - < x.tar"
             )
         return [ObjectInfo("-", None, None)]
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a stream."""
-        return READ_ONCE
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open the process's standard input, unbuffered."""

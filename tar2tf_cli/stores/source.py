@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, OnFile, Source
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, DistantSource, ListingInfo, OnFile
 from tar2tf_cli.api.store import Body, BulkStore, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.streams import read_to_end
@@ -31,12 +31,15 @@ _LIST_FROM: Final = 16
 Bodies: TypeAlias = "Generator[Body | None, None, None] | None"
 
 
-class ObjectSource(Source):
+class ObjectSource(DistantSource):
     """The shards in an object store; a bucket URL that names one object is that single shard."""
+
+    capabilities = Capabilities(remote=True)
+    store: Store
 
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
-        self._store = store
+        self.store = store
         self._small: deque[ObjectInfo] = deque()  # objects whose bodies come next
         self._bodies: Bodies = None
         self._hidden: dict[str, list[str]] = {}  # names in hidden folders, by the prefix that was listed
@@ -49,7 +52,7 @@ class ObjectSource(Source):
         templates = templates_of(self, templates)
         if not templates and (only := self._single_object()):
             return [only]
-        if self._store.aistore_templates:
+        if self.store.aistore_templates:
             templates = [from_aistore(template) for template in templates]
         objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
@@ -59,13 +62,13 @@ class ObjectSource(Source):
                 yield item.name
 
         try:
-            chosen = resolve(templates, listing, objects.__contains__, numbers=self._store.aistore_templates)
+            chosen = resolve(templates, listing, objects.__contains__, numbers=self.store.aistore_templates)
         except NothingFoundError as error:
             if templates or objects:
                 raise error.at(shard=self.bucket) from None
-            what = "there is no such object or folder" if self._store.root else "is empty"
+            what = "there is no such object or folder" if self.store.root else "is empty"
             raise NothingFoundError(what, shard=self.bucket, hint="check the URL") from None
-        if not self._store.lists_versions:
+        if not self.store.lists_versions:
             objects |= self.find([name for name in chosen if objects[name].version is None])
         return [objects[name] for name in chosen]
 
@@ -93,10 +96,10 @@ class ObjectSource(Source):
         return stream.item, data
 
     def _stream(self, item: ObjectInfo) -> ResumingStream:
-        return open_object(self._store, item)
+        return open_object(self.store, item)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> Bodies:
-        return self._store.fetch_each(items) if isinstance(self._store, BulkStore) else None
+        return self.store.fetch_each(items) if isinstance(self.store, BulkStore) else None
 
     def _begun(self, item: ObjectInfo) -> ResumingStream:
         stream = self._stream(item)
@@ -122,7 +125,7 @@ class ObjectSource(Source):
             self._small, self._bodies, self._ahead = deque(), None, None
 
     @contextmanager
-    def while_listing(self, on_file: OnFile | None) -> Iterator[None]:
+    def while_listing(self, on_file: OnFile) -> Iterator[None]:
         """Call a function with each object as soon as a page of a listing has it."""
         self._on_file = on_file
         try:
@@ -139,49 +142,41 @@ class ObjectSource(Source):
 
     def ranges(self) -> ObjectRanges:
         """Return a reader of ranges of the objects."""
-        return ObjectRanges(self._store)
+        return ObjectRanges(self.store)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """Return the objects that exist under these names, in as few requests as possible."""
-        if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
+        if self.store.can_list and self.store.lists_versions and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             return {item.name: item for item in self.listing(prefix) if item.name in wanted}
-        return look_up_each(self._store, names)
+        return look_up_each(self.store, names)
 
     def listing_info(self) -> ListingInfo:
-        """Return the commit of the bucket, if it has commits."""
-        commit = self._store.revision
-        known = ListingInfo()
+        """Return the commit of the bucket, if it has commits, and names of hidden objects."""
+        commit = self.store.revision
+        known = ListingInfo(hidden=self._hidden)
         if commit is None:
             return known
         return known._replace(identity={"revision": commit}, listed_by=(*known.listed_by, "input.revision"))
 
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of an object store."""
-        return Capabilities(remote=True)
-
-    def store(self) -> Store:
-        """Return the underlying store."""
-        return self._store
-
     def locate(self, name: str) -> str:
         """Return the object's URL."""
-        return self._store.locate(name)
+        return self.store.locate(name)
 
     def _may_be_literal(self, name: str) -> bool:
         """Whether a name must be looked up literally; a listing finds names whose wildcards are not brackets."""
-        wild = is_glob(name) or (self._store.aistore_templates and is_numbered(name))
-        return not wild or not self._store.can_list or "[" in name
+        wild = is_glob(name) or (self.store.aistore_templates and is_numbered(name))
+        return not wild or not self.store.can_list or "[" in name
 
     def _single_object(self) -> ObjectInfo | None:
         """Return the object that the bucket's URL itself names; None if it names a folder."""
-        above = self._store.parent()
+        above = self.store.parent()
         if above is None:
             return None
         folder, name = above
         if item := look_up(folder, name):
-            self._store = folder
+            self.store = folder
         elif not folder.can_list:
             hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
             raise SourceError("there is no such file", shard=folder.locate(name), hint=hint)
@@ -189,25 +184,16 @@ class ObjectSource(Source):
 
     def listing(self, prefix: str) -> Sequence[ObjectInfo]:
         """Return all objects whose names begin with a prefix."""
-        found = retry(self._store, lambda: [*self._listed(prefix)], self.bucket)
+        found = retry(self.store, lambda: [*self._listed(prefix)], self.bucket)
         self._hidden[prefix] = [item.name for item in found if "/." in f"/{item.name}"]
         return found
 
     def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
         began = time.monotonic()
-        objects = iter(self._store.list(prefix))
+        objects = iter(self.store.list(prefix))
         first = next(objects, None)
-        note_round_trip(self._store, began)
+        note_round_trip(self.store, began)
         for item in chain(filter(None, [first]), objects):
             if self._on_file:
                 self._on_file(item)
             yield item
-
-    def hidden(self, folder: str) -> Sequence[str] | None:
-        """Return the names of hidden objects in a folder and its hidden folders; None unless a listing covered them."""
-        top = self.locate("")
-        inside = f"{folder}/"[len(top) :] + "."
-        listed = (names for prefix, names in self._hidden.items() if inside.startswith(prefix))
-        if not f"{folder}/".startswith(top) or (names := next(listed, None)) is None:
-            return None
-        return [name[len(inside) - 1 :] for name in names if name.startswith(inside)]

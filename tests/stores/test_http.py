@@ -178,7 +178,7 @@ class TestAFaultyServer:
         stream.close()
 
     def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
-        assert source.capabilities().remote
+        assert source.capabilities.remote
         for number in range(8):
             web.objects[f"b/y-{number}.tar"] = b"%d" % number
         items = source.list(["y-{0..7}.tar"])
@@ -200,7 +200,7 @@ class TestAFaultyServer:
     def test_what_was_expected_and_not_opened_is_let_go_of(
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
-        assert source.capabilities().remote
+        assert source.capabilities.remote
         with source.prefetch([item]):
             wait_until(lambda: web.log and web.log[-1][0] == "GET", "the request")
         web.log.clear()
@@ -258,7 +258,7 @@ class TestAFaultyServer:
             web.objects[f"b/y-{number}.tar"] = b"y"
         before = web.connections
         items = source.list(["y-{0..199}.tar"])
-        assert source.capabilities().remote
+        assert source.capabilities.remote
         with source.prefetch(items):
             assert {read_all(source, item) for item in items} == {b"y"}
         assert web.connections - before <= 64

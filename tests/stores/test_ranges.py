@@ -34,7 +34,7 @@ def item(web: FaultyServer) -> ObjectInfo:
 @pytest.fixture
 def ranges(web: FaultyServer) -> Ranges:
     source = open_source(f"{web.url}/in")
-    store = source.store()
+    store = source.store
     assert store is not None
     store.round_trip = 0.0  # however busy this machine is
     return source.ranges()
@@ -147,7 +147,7 @@ def test_a_file_that_gives_less_than_was_asked_for_is_asked_again(
 
 def test_far_away_a_record_comes_with_the_mebibyte_around_it(web: FaultyServer, item: ObjectInfo) -> None:
     source = open_source(f"{web.url}/in")
-    store, ranges = source.store(), source.ranges()
+    store, ranges = source.store, source.ranges()
     assert store is not None
     assert ranges.gap == ObjectRanges.BLOCK
     store.round_trip = 0.5
@@ -164,7 +164,7 @@ def test_far_away_a_record_comes_with_the_mebibyte_around_it(web: FaultyServer, 
 def test_far_away_an_object_is_looked_up_together_with_its_first_mebibyte(web: FaultyServer) -> None:
     web.objects["in/a.record"], web.objects["in/b.record"] = DATA, DATA[:100_000]
     source = open_source(f"{web.url}/in")
-    store, ranges = source.store(), source.ranges()
+    store, ranges = source.store, source.ranges()
     assert store is not None
     store.round_trip = 0.5
     found = ranges.look_up(["a.record"])

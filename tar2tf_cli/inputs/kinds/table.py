@@ -14,8 +14,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, cast
 
-from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, SampleSource, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, UsageError, changed, did_you_mean, few, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
@@ -247,7 +247,7 @@ class TableSource(RowsSource):
         return entries_of_row(self._columns, self._named, key, values)
 
 
-class TablesSource(Source):
+class TablesSource(SampleSource):
     """The rows of several CSV or JSON Lines files; each input is a chunk of the rows of one file.
 
     Args:
@@ -256,6 +256,8 @@ class TablesSource(Source):
         columns: the column of each entry, as for a single file.
         connection_for: gives the connection options of URLs in cells.
     """
+
+    capabilities = Capabilities(gives="values", threads=1)
 
     def __init__(
         self,
@@ -270,10 +272,6 @@ class TablesSource(Source):
             item.name: TableSource(tables, item, columns, connection_for, stem=stems[item.name]) for item in items
         }
         self._chunks: dict[str, tuple[TableSource, ObjectInfo]] = {}
-
-    def capabilities(self) -> Capabilities:
-        """Return the capabilities of a list of samples."""
-        return Capabilities(gives="values", threads=1)
 
     def listing_info(self) -> ListingInfo:
         """Return the number of rows."""
@@ -292,10 +290,6 @@ class TablesSource(Source):
             for chunk in source.list(())
         }
         return [chunk._replace(name=name) for name, (_, chunk) in self._chunks.items()]
-
-    def open(self, item: ObjectInfo) -> ByteStream:
-        """Raise an error: a chunk of rows cannot be opened as a stream."""
-        raise NotImplementedError
 
     def locate(self, name: str) -> str:
         """Return the path or URL of the file, as the samples themselves name their row."""
