@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial, reduce
 from io import BytesIO
 from itertools import accumulate, groupby, islice, pairwise
@@ -112,7 +113,7 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
     if plan.work.output.traits.holds == "sample":
         passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to=plan.work.output.to))
     outputs = _ComparedFiles(shards, TarRules(), items=shards.list(()), conversion=passing)
-    with Spill() as expected, Spill() as actual:
+    with closing(Spill()) as expected, closing(Spill()) as actual:
         for side, digests in ((inputs, expected), (outputs, actual)):
             tasks = [FileTask(item, _digests_of) for item in side.items]
             run.read(tasks, side, digests.add)

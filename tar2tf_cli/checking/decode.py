@@ -1,10 +1,14 @@
-"""Decoding for `verify --decode`: each value must be intact, and of the kind that its name and earlier values imply."""
+"""Decoding for `verify --decode`: each value must be intact, and of the kind that its name and earlier values imply.
+
+Boxes of the Object Detection API are checked too, as faulty ones break training.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from threading import Lock
 from typing import Final
 
@@ -12,6 +16,7 @@ from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.checking.contents import is_text
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats.decoding import can_decode, decode
+from tar2tf_cli.formats.example import ParsedFeature, parse
 from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
 from tar2tf_cli.formats.image.headers import tiff_pages
 from tar2tf_cli.formats.npy import PickledError
@@ -148,3 +153,58 @@ def _decode_tiff(data: bytes) -> None:
         if all(page.common for page in pages):
             raise ValueError("it is damaged")
         raise _UnknownError("of an uncommon kind")
+
+
+# --- Boxes ---
+
+_MARK: Final = b"/bbox/xmin"
+_SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
+_ROUNDED: Final = 1e-4  # fraction of its length by which a side may exceed the image, as float32 rounds
+
+
+def box_faults(message: bytes, numbers: Mapping[str, Set[int]]) -> list[tuple[str, str]]:
+    """Return the faults of an example's boxes and classes, each as kind and message.
+
+    Args:
+        message: the example.
+        numbers: the permitted class numbers, by feature.
+    """
+    if _MARK not in message:
+        return []
+    try:
+        features = parse(message)
+    except ValueError:
+        return []
+    prefixes = [name.removesuffix("/xmin") for name in features if name.endswith("/bbox/xmin")]
+    return [("box", fault) for prefix in prefixes for fault in _box_faults(prefix, features, numbers)]
+
+
+def _box_faults(prefix: str, features: Mapping[str, ParsedFeature], numbers: Mapping[str, Set[int]]) -> Iterator[str]:
+    columns = [_numbers(features, f"{prefix}/{side}", "float") for side in _SIDES]
+    if len({len(column) for column in columns}) > 1:
+        sizes = ", ".join(f"{len(column)} {side}" for side, column in zip(_SIDES, columns, strict=True))
+        yield f"the boxes {prefix!r} have lists of different lengths: {sizes}"
+        return
+    for number, box in enumerate(zip(*columns, strict=True)):
+        left, top, right, bottom = box
+        shown = f"box {number} of {prefix!r}, [{left:g}, {top:g}, {right:g}, {bottom:g}],"
+        if not all(map(math.isfinite, box)):
+            yield f"{shown} has a number that is not finite"
+        elif right <= left or bottom <= top:
+            yield f"{shown} has no area"
+        elif min(left, top) < -_ROUNDED or max(right, bottom) > 1 + _ROUNDED:
+            yield f"{shown} is not inside the image: sides are fractions from 0 to 1"
+    labels = f"{prefix.rpartition('/')[0]}/class/label"
+    classes = _numbers(features, labels, "int64")
+    if classes and len(classes) != len(columns[0]):  # class names in texts may replace the numbers
+        yield f"{prefix!r} has {len(columns[0])} boxes, but {labels!r} has {len(classes)} classes"
+    for number, label in enumerate(classes):
+        if label < 1:
+            yield f"item {number} of {labels!r} is {label:g}, but classes are numbered from 1, as 0 is the background"
+        elif label not in numbers.get(labels, (label,)):
+            yield f"item {number} of {labels!r} is {label:g}, which the label map in the manifest does not have"
+
+
+def _numbers(features: Mapping[str, ParsedFeature], name: str, kind: str) -> Sequence[float]:
+    feature = features.get(name)
+    return feature.values() if feature and feature.kind == kind else ()

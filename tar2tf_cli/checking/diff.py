@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -20,17 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import Kind
-from tar2tf_cli.checking.files import (
-    CheckOptions,
-    FileRun,
-    FileTask,
-    declared_types,
-)
+from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import Kind, Sample
+from tar2tf_cli.checking.contents import MOST_LISTED, detect_kind, listed, shown
+from tar2tf_cli.checking.files import CheckOptions, FileRun, FileTask, contents_of, declared_types, values_of
 from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, left_over, match
 from tar2tf_cli.checking.rows import ROW, Details, EntryDigests, FileRows, RowsContext, details_in, rows_of
-from tar2tf_cli.checking.sample_values import SampleLocation, values_at
-from tar2tf_cli.errors import SourceError, write_errors
+from tar2tf_cli.errors import SourceError, count, write_errors
+from tar2tf_cli.features.decoder import Decoder
+from tar2tf_cli.features.described import Described
+from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, unreadable
 from tar2tf_cli.inputs.record_samples import numbered, stem_of
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
@@ -49,6 +48,18 @@ _MOST: Final = 1000
 """How many differences of each kind the JSON document lists; all of them are counted."""
 
 _AT_ONCE: Final = 1 << 16
+
+
+class SampleLocation(NamedTuple):
+    """The location of a sample in a dataset.
+
+    Attributes:
+        path: path or URL of its shard.
+        number: its number in the shard, from 0.
+    """
+
+    path: str
+    number: int
 
 
 class Difference(NamedTuple):
@@ -314,7 +325,7 @@ def diff(
     with ExitStack() as stack:
         with write_errors(tempfile.gettempdir()):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tar2tf-"))
-        sides = [stack.enter_context(_Side(each)) for each in named]
+        sides = [stack.enter_context(closing(_Side(each))) for each in named]
         context = RowsContext(sides[0].named.source, run.rules, sources=[each.source for each in named])
         context.folder = folder
         for together in _reading_groups(sides):
@@ -437,10 +448,8 @@ class _Side:
         file, number = self.starts.file_of(position)
         return SampleLocation(self.dataset.shards[file], number)
 
-    def __enter__(self) -> _Side:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Delete the rows and details."""
         self._spilled_rows.close()
         self._spilled_details.close()
 
@@ -450,3 +459,71 @@ def _reading_groups(sides: Sequence[_Side]) -> list[list[_Side]]:
     tars = [side for side in sides if side.holds_tars()]
     records = [side for side in sides if side not in tars]
     return [records, tars] if tars and records else [list(sides)]
+
+
+# --- Values of single samples, read again as text for people ---
+
+
+def values_at(
+    source: Source, locations: Iterable[SampleLocation], rules: TarRules, described: Mapping[str, Described]
+) -> dict[SampleLocation, dict[str, str]]:
+    """Read the shortened values of samples, reading each shard once up to the last of its samples.
+
+    Args:
+        source: lists the shards.
+        locations: the samples.
+        rules: the rules for reading tars.
+        described: the described features of records, by the names of their shards; values have the dtypes and shapes of
+            the description.
+
+    Raises:
+        SourceError: when a shard cannot be read.
+    """
+    rules = rules._replace(regroup=True, heads_only=True)
+    wanted: dict[str, set[int]] = {}
+    for location in locations:
+        wanted.setdefault(location.path, set()).add(location.number)
+    items = {source.locate(item.name): item for item in source.list(())}
+    found: dict[SampleLocation, dict[str, str]] = {}
+    for path, numbers in wanted.items():
+        features = described.get(items[path].name)
+        how, decode = (rules._replace(heads_only=False), Decoder(features)) if features else (rules, None)
+        with OpenShard(source, items[path]) as shard:
+            for number, content in islice(contents_of(shard, how), max(numbers) + 1):
+                if number in numbers:
+                    values = values_of(content)
+                    if decode and isinstance(content, bytes):
+                        values |= _typed(decode, content, values)
+                    found[SampleLocation(path, number)] = {name: _text(value) for name, value in values.items()}
+    return found
+
+
+def _typed(decode: Decoder, record: bytes, stored: Sample) -> Sample:
+    """Return a record's features decoded by their description; empty if they do not match it."""
+    try:
+        return {name: value for name, value in decode(record).items() if name in stored}
+    except ValueError:
+        return {}
+
+
+def _text(value: object) -> str:
+    """Format a value as text; images and other bytes as kind and size."""
+    if isinstance(value, np.ndarray):
+        return _array_text(value)
+    if not isinstance(value, (bytes, StoredBytes)):
+        return shown(value)
+    head = value if isinstance(value, bytes) else value.head()
+    look = detect_kind(head, len(value))
+    if look.kind in ("text", "json"):
+        return shown(head)
+    shape = "x".join(map(str, look.shape))
+    return f"{' '.join(filter(None, (look.kind, shape)))}, {count(len(value), 'byte')}"
+
+
+def _array_text(array: NDArray[np.generic]) -> str:
+    """Format dtype, shape and first values of an array; single texts and images like other values."""
+    values = array.ravel()[:MOST_LISTED].tolist()
+    if array.dtype == object:
+        return listed([_text(value) for value in values], array.size)
+    lengths = "x".join(map(str, array.shape))
+    return f"{array.dtype} {lengths} {listed(map(shown, values), array.size)}"

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tar2tf_cli.checking.diff import KINDS, Difference, DifferenceKind, Differences
 from tar2tf_cli.checking.html import cut, facts, page, section, table
 from tar2tf_cli.errors import count
 from tar2tf_cli.formats.files import write_whole
-
-if TYPE_CHECKING:
-    pass
 
 WORDS: Final[Mapping[DifferenceKind, str]] = {"only_in_a": "only in A", "only_in_b": "only in B", "changed": "changed"}
 """The name of each kind of difference."""

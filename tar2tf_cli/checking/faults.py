@@ -1,18 +1,48 @@
-"""Results of checks: the faults of files, the losses that they cause, and reports in several formats."""
+"""Expectations and results of checks: faults of files, the losses that they cause, and reports in several formats."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.structs import NamedTuple, dataclass, field
 
+if TYPE_CHECKING:
+    from tar2tf_cli.features.described import Expected
+
 _MOST_FAULTS: Final = 1000
+
+Messages: TypeAlias = Literal["example", "any"]
+"""Whether each record must be a tf.train.Example, or may be any message."""
+
+
+class Expectations(NamedTuple):
+    """A manifest's or the user's expectations of all shards; none by default.
+
+    Attributes:
+        schema: the expectation of each feature, by name, or the names that samples of a tar may have; None for any.
+        required: the names of features that every example, or of entries that every sample must have.
+        messages: the kind of messages that records may be; None to require examples in each file whose first record is
+            one.
+        format: the format of the files.
+        numbers: the numbers of the classes in a label map, by feature.
+    """
+
+    schema: Mapping[str, Expected] | None = None
+    required: frozenset[str] = frozenset()
+    messages: Messages | None = None
+    format: str | None = None
+    numbers: Mapping[str, Set[int]] = MappingProxyType({})
+
+
+NO_EXPECTATIONS: Final = Expectations()
+EXAMPLES: Final = Expectations(messages="example")
 
 
 class Amount(NamedTuple):
@@ -151,6 +181,11 @@ class FileReport:
         if self.counts[fault.kind] <= _MOST_FAULTS:
             self.faults.append(fault)
 
+    def add_damage(self, error: DamagedShardError, more: bool) -> None:
+        """Add damage to the report; without `more`, nothing after it can be read."""
+        self.add(damage(error, last=not more))
+        self.cut = self.cut or not more
+
     def close(self) -> None:
         """Complete the report: add the amount of data after each fault, and the number of unlisted faults."""
         for place, fault in enumerate(self.faults):
@@ -263,7 +298,7 @@ def unreadable(error: SourceError) -> Fault:
     return fault_of(error, f"; {error.hint}" if error.hint else "")
 
 
-def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
+def damage(error: DamagedShardError, *, last: bool) -> Fault:
     """Convert damage to a fault; with `last`, its message says that nothing after it can be read."""
     said = not last or error.kind == "truncated" or (error.lost and error.lost.bytes)
     return fault_of(error, "" if said else "; the rest of the file cannot be read")

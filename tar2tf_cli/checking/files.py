@@ -234,10 +234,15 @@ def unbatched_samples(
             yield from tar.one_by_one(found)
 
 
+def raise_error(error: Tar2tfError, more: bool = False) -> None:
+    """Raise an error that could also be counted."""
+    raise error
+
+
 def contents_of(
     shard: OpenShard,
     rules: TarRules,
-    damaged: OnDamage,
+    damaged: OnDamage = raise_error,
     end: Callable[[TarSamples], object] = id,
     fault: OnFault = lambda error: None,
     many: BatchConsumer | None = None,

@@ -83,12 +83,6 @@ class Spill:
         """Close the file; arrays returned by `of` remain readable."""
         self._file.close()
 
-    def __enter__(self) -> Spill:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 class FileStarts(NamedTuple):
     """Start positions of several files' digests in their concatenation, and its end."""

@@ -233,14 +233,15 @@ def _only(format: str, what: str) -> ReaderRule:
     return rule
 
 
-def _adjacent(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    for path, traits in shards.of("tar"):
-        if traits.not_adjacent is not None:
-            hint = "tar2tf convert regroups them"
-            yield (
-                path,
-                f"the members of sample {traits.not_adjacent!r} are not adjacent: it reads several samples; {hint}",
-            )
+def _of_tars(trait: str, text: str) -> ReaderRule:
+    """Return a rule for tars with a trait that names a sample or a member, which the text mentions as `{}`."""
+
+    def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
+        for path, traits in shards.of("tar"):
+            if named := getattr(traits, trait):
+                yield path, text.format(repr(named))
+
+    return rule
 
 
 def _dots(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
@@ -249,16 +250,6 @@ def _dots(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
             key, _ = split_name(traits.dotted, "first")
             hint = "convert with --key-split last and --key to names without dots"
             yield path, f"{traits.dotted!r} has several dots: it belongs to the sample {key!r}, with others; {hint}"
-
-
-def _capitals(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    for path, traits in shards.of("tar"):
-        if traits.capitals:
-            hint = "tar2tf convert writes extensions in lower case"
-            yield (
-                path,
-                f"the extension of {traits.capitals!r} has capitals, which it keeps in the column's name; {hint}",
-            )
 
 
 def _same_first(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
@@ -274,19 +265,6 @@ def _nulls(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         for name, key in traits.null_first.items():
             text = f"{name} is null in the first {_EXAMINED} samples and not in {key!r}, where it fails"
             yield path, f"{text}; put a sample with a value first"
-
-
-def _pax(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    for path, traits in shards.of("tar"):
-        if traits.pax:
-            yield path, f"the long name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
-
-
-def _long(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    for path, traits in shards.of("tar"):
-        if traits.long:
-            hint = "give samples shorter keys with convert --key"
-            yield path, f"of the name {traits.long!r} it reads {_SHORT_NAME} bytes; {hint}"
 
 
 def _lacking(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
@@ -363,6 +341,19 @@ def _undescribed(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 _TARS: Final = _only("tar", "tars")
+_adjacent: Final = _of_tars(
+    "not_adjacent",
+    "the members of sample {} are not adjacent: it reads several samples; tar2tf convert regroups them",
+)
+_capitals: Final = _of_tars(
+    "capitals",
+    "the extension of {} has capitals, which it keeps in the column's name; "
+    "tar2tf convert writes extensions in lower case",
+)
+_pax: Final = _of_tars("pax", f"the long name {{}} is in a pax header, which it refuses; {_MOST_READ}")
+_long: Final = _of_tars(
+    "long", f"of the name {{}} it reads {_SHORT_NAME} bytes; give samples shorter keys with convert --key"
+)
 _PLAIN: Final = ("gzip", "zstd", "bzip2", "xz", "zlib")
 
 READERS: Final[Mapping[str, Sequence[ReaderRule]]] = {

@@ -13,6 +13,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -22,12 +23,8 @@ import xxhash
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Batch, Feature, Kind, Sample, StoredValue
-from tar2tf_cli.checking.files import (
-    FileContext,
-    contents_of,
-    features_of,
-)
-from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
+from tar2tf_cli.checking.files import FileContext, contents_of, features_of, raise_error
+from tar2tf_cli.errors import DamagedShardError, SampleError, write_errors
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
 from tar2tf_cli.formats.example import TAGS, ParsedFeature, feature_in, int64_list, varint
 from tar2tf_cli.formats.files import StoredBytes, whole
@@ -129,11 +126,11 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
     with (
         OpenShard(source, item, context.on_bytes) as shard,
         write_errors(context.folder),
-        _RowFiles(context.folder) as files,
+        closing(_RowFiles(context.folder)) as files,
     ):
         digester = EntryDigester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
         try:
-            for _, content in contents_of(shard, rules, _raise, end, _raise, _KernelRows(files, digester)):
+            for _, content in contents_of(shard, rules, raise_error, end, raise_error, _KernelRows(files, digester)):
                 entries = content if isinstance(content, dict) else features_of(content)
                 key = key_of(entries)
                 files.add(key, *digester.digests(key, entries))
@@ -144,10 +141,6 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
     if not shard.kind:
         return FileRows(False, foreign(shard.head))
     return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
-
-
-def _raise(error: Tar2tfError, more: bool = False) -> None:
-    raise error
 
 
 def content_of(entries: EntryDigests) -> int:
@@ -302,10 +295,8 @@ class _RowFiles:
         self.samples += len(rows) // ROW.itemsize
         return len(rows) // ROW.itemsize
 
-    def __enter__(self) -> _RowFiles:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Close both files."""
         self._rows.close()
         self._details.close()
 

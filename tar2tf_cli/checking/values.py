@@ -69,7 +69,7 @@ def decoded(
     if checker is None:
         yield from items
         return
-    from tar2tf_cli.checking.boxes import box_faults
+    from tar2tf_cli.checking.decode import box_faults
     from tar2tf_cli.flow.transform import work_in_threads
 
     def located() -> Iterator[Located[CheckedUnit]]:

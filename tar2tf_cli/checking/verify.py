@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.checking.expectations import Expectations, Messages
-from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
+from tar2tf_cli.checking.faults import Expectations, Fault, FileReport, Messages, Report, unreadable
 from tar2tf_cli.checking.files import CheckOptions, FileContext, FileTask, as_texts
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.subset import Subset
@@ -20,13 +19,7 @@ from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.features.described import Expected, contradictions, expected
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps
-from tar2tf_cli.inputs.shard_set import (
-    ShardSet,
-    lists_nothing,
-    manifests_named,
-    names_manifest,
-    nothing_found,
-)
+from tar2tf_cli.inputs.shard_set import ShardSet, lists_nothing, manifests_named, names_manifest, nothing_found
 from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
 from tar2tf_cli.ops.rules import accepted, one_of, optional, text, whole_number
 from tar2tf_cli.plugins import traits_of

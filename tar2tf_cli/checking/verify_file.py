@@ -13,15 +13,13 @@ from tar2tf_cli.api.objects import ByteStream, ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking.checks import custom_checks
-from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
-from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
+from tar2tf_cli.checking.faults import NO_EXPECTATIONS, Expectations, Fault, FileReport, KeyLists, Messages, unreadable
 from tar2tf_cli.checking.files import CheckOptions, FileContext, FileRun, FileTask
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.values import Faults
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
-from tar2tf_cli.checking.verify_tar import check_tar
-from tar2tf_cli.checking.verify_units import check_units
+from tar2tf_cli.checking.verify_tar import check_tar, check_units
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats.checksums import crc32c
@@ -154,7 +152,7 @@ def _check_file(
     check = _FileCheck(entry, part, item, context)
     report = check.report()
     if report.is_mixed and context.source.capabilities.repeatable:
-        expectations = context.expectations._replace(messages=EXAMPLES.messages)
+        expectations = context.expectations._replace(messages="example")
         return replace(check, context=replace(context, expectations=expectations)).report()
     if report.is_mixed:
         some = f"{report.others:,} of the records are not tf.train.Examples, but others are"
@@ -229,8 +227,7 @@ class _FileCheck:
         context = self.context
         report.format = report.format or shard.format
         if shard.damage and report.format is None:
-            report.add(damage(shard.damage))
-            report.cut = True
+            report.add_damage(shard.damage, more=False)
         elif (traits := traits_of(report.format)).holds == "sample":
             rules = context.rules._replace(regroup=regroup or context.rules.regroup)
             check_tar(shard, rules, report, context.expectations, decoders=context.decoders)

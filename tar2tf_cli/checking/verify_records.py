@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.checking.expectations import EXAMPLES, Expectations
-from tar2tf_cli.checking.faults import Amount, Fault, FileReport, KeyLists
+from tar2tf_cli.checking.faults import EXAMPLES, Amount, Expectations, Fault, FileReport, KeyLists
 from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Census, Expected

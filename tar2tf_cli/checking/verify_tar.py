@@ -1,4 +1,4 @@
-"""Check of a tar to its end: headers, samples, entry names, and the end of the archive."""
+"""Check of a tar to its end: headers, samples, entry names, end of the archive; and of shards of further formats."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import ModuleType
 
+from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import SampleFault
-from tar2tf_cli.api.values import KEY, Batch, Sample
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.checking.checks import custom_checks
-from tar2tf_cli.checking.expectations import Expectations
-from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
+from tar2tf_cli.checking.faults import Amount, Expectations, Fault, FileReport
 from tar2tf_cli.checking.files import unbatched_samples
 from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import whole_sample
+from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+from tar2tf_cli.samples.keys import key_of
 
 
 def check_tar(
@@ -41,10 +43,6 @@ def check_tar(
         kind, what = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
         report.add(Fault(error.kind or kind, f"{what}: {error.message}", None, error.offset, key=error.key))
 
-    def damaged(error: DamagedShardError, more: bool) -> None:
-        report.add(damage(error, last=not more))
-        report.cut = report.cut or not more
-
     own = custom_checks("check_sample")
     names = EntryNames(report, expectations)
     every = decoders or own or report.keys  # then samples are processed one by one
@@ -57,7 +55,7 @@ def check_tar(
             return fitting
 
         def samples() -> Iterator[CheckedUnit]:
-            for stored in unbatched_samples(tar, damaged, None if every else fits):
+            for stored in unbatched_samples(tar, report.add_damage, None if every else fits):
                 report.records += 1
                 names.check(stored, tar.offset)
                 if report.keys and not (decoders or own):
@@ -86,7 +84,7 @@ def _check_end(tar: TarSamples, report: FileReport) -> None:
     try:
         tar.check_end()
     except DamagedShardError as error:
-        report.add(damage(error, last=False))
+        report.add_damage(error, more=True)
     if tar.archives > 1:
         report.notes.append(f"holds {tar.archives} archives end to end; all were read")
     if tar.lacking:
@@ -157,3 +155,45 @@ class EntryNames:
                 delimited_name(name)  # raises an error for a name that no feature can have
             except SampleError as error:
                 yield "name", f": {error.message}"
+
+
+# --- Shards of any other format, unit by unit through its interface ---
+
+
+def check_units(
+    shard: OpenShard, kind: ShardFormat, key_split: KeySplit, report: FileReport, expectations: Expectations
+) -> None:
+    """Read every unit of a shard, and add faults and counts to the report.
+
+    Args:
+        shard: the shard.
+        kind: its format.
+        key_split: the dot at which the names of members are split into key and extension.
+        report: the report of the file.
+        expectations: the entries that samples may and must have.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+    """
+    reader, names = kind.units(shard.content, shard.name), EntryNames(report, expectations)
+    own = custom_checks("check_sample")
+
+    def samples() -> Iterator[tuple[int, Sample]]:
+        for offset, unit in reader:
+            number, report.records = report.records, report.records + 1
+            try:
+                sample = kind.sample(unit, shard.name, key_split)
+            except SampleError as error:
+                report.add(Fault(error.kind or "not_an_example", error.message, number, offset))
+            else:
+                yield offset, sample | {KEY: key_of(sample) or f"record {number}"}
+
+    for offset, sample in iter_resuming(samples, reader.resume, report.add_damage):
+        names.check(sample, offset)
+        for kind_of_fault, message in (fault for check in own for fault in check(sample)):
+            report.add(
+                Fault(kind_of_fault, f"sample {sample[KEY]}: {message}", report.records - 1, offset, key=sample[KEY])
+            )
+    report.features.update(names.counts())
+    report.examined = not report.faults
+    report.good = Amount(report.records, report.bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.spool import Spool, SpoolIndex
@@ -16,9 +16,6 @@ from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.structs import NamedTuple
-
-if TYPE_CHECKING:
-    pass
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 16

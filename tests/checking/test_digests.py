@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -30,7 +31,7 @@ files = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4)
 def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list[list[int]], limit: int | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "DIGESTS_AT_ONCE", 5)
-        with spilled(first) as one, spilled(second) as other:
+        with closing(spilled(first)) as one, closing(spilled(second)) as other:
             differences = compare(one.by_file(np.uint64), other.by_file(np.uint64), limit)
     wanted = Counter([number for numbers in first for number in numbers][:limit])
     there = Counter(number for numbers in second for number in numbers)
@@ -44,7 +45,7 @@ def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list
 def test_equal_digests_are_matched_once_and_in_their_order(first: list[list[int]], second: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "DIGESTS_AT_ONCE", 5)
-        with spilled(first) as one, spilled(second) as other:
+        with closing(spilled(first)) as one, closing(spilled(second)) as other:
             found = match(one.by_file(np.uint64), other.by_file(np.uint64)).tolist()
     ours, theirs = [*chain(*first)], [*chain(*second)]
     left = {number: [place for place, there in enumerate(theirs) if there == number] for number in ours}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from example_messages import tensorflow_parses
 from hypothesis_profile import example_count
-from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.faults import Expectations
 from tar2tf_cli.checking.verify_records import Checker
 from tar2tf_cli.features import described
 from tar2tf_cli.features.described import Expected, expected

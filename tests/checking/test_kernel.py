@@ -20,8 +20,7 @@ from example_messages import encoded, features_of_any_kind, hand_encoded_example
 from kernel_build import built, needs_compiler
 from tar2tf_cli import diff
 from tar2tf_cli.checking import inspect as inspect_module
-from tar2tf_cli.checking.expectations import Expectations
-from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.checking.faults import Expectations, FileReport
 from tar2tf_cli.checking.inspect import inspect
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord

@@ -20,9 +20,8 @@ from inspect_runs import a_jpeg, a_png
 from pages import Page, a_wav, computed, needs_browser, page_of
 from shards import write_tar
 from tar2tf_cli.checking.contents import Contents, ShardContents
-from tar2tf_cli.checking.duplicates import find_duplicates
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
-from tar2tf_cli.checking.page import write_page
+from tar2tf_cli.checking.page import find_duplicates, write_page
 from tar2tf_cli.checking.page_samples import Caption, Picture, ShardPage
 from tar2tf_cli.inputs.numbering import split_of
 from verify_runs import Ran, a_tar, an_example, flipped, framed, write

@@ -20,8 +20,7 @@ from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
 from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking import inspect as inspect_module
-from tar2tf_cli.checking.expectations import Expectations
-from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.checking.faults import Expectations, FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_tar import check_tar
 from tar2tf_cli.errors import Tar2tfError, UsageError

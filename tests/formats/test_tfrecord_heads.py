@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from make_bytes import Dribble
-from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.faults import Expectations
 from tar2tf_cli.checking.verify_records import Checker
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Expected
