@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -24,8 +24,9 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Batch, Feature, Kind, Sample, StoredValue
 from tar2tf_cli.checking.files import FileContext, contents_of, features_of, raise_error
+from tar2tf_cli.checking.matching import digest_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, write_errors
-from tar2tf_cli.features.feature_map import FeatureMap, give_types
+from tar2tf_cli.features.feature_map import FeatureMap, TypeName, give_types
 from tar2tf_cli.formats.example import TAGS, ParsedFeature, feature_in, int64_list, varint
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
@@ -34,11 +35,6 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.structs import dataclass, field
-
-if TYPE_CHECKING:
-    from tar2tf_cli.features.feature_map import TypeName
-
-from tar2tf_cli.checking.matching import digest_of
 
 ROW: Final = np.dtype([(name, "<u8") for name in ("whole", "content", "key", "details")])
 """A sample: digests of all of it, of its entries and of its key (0 if it has none), and the offset of its details."""

@@ -23,7 +23,7 @@ from tar2tf_cli.inputs.shard_set import ShardSet, lists_nothing, manifests_named
 from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
 from tar2tf_cli.ops.rules import accepted, one_of, optional, text, whole_number
 from tar2tf_cli.plugins import traits_of
-from tar2tf_cli.spec.templates import format_named
+from tar2tf_cli.spec.templates import PathTemplate, format_named
 from tar2tf_cli.stores import read_with_folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.checking.checksum_list import Sums
     from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
     from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.templates import PathTemplate
 
 
 def verify(

@@ -19,20 +19,18 @@ from tar2tf_cli.flow.sample_flow import ReadPlan
 from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.kinds import open_kind
-from tar2tf_cli.inputs.manifest import Manifest, read_document
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.sample_keys import selection_of
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 from tar2tf_cli.stores import connection_options
 from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
-    from tar2tf_cli.inputs.manifest import ShardEntry
     from tar2tf_cli.inputs.record_samples import Forms
     from tar2tf_cli.inputs.tfds_folder import TfdsFolder
-    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 def find_inputs(

@@ -12,12 +12,10 @@ from tar2tf_cli.errors import OutputExistsError, UsageError, write_errors
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.sinks import DirectorySink, Sink, open_sink
 from tar2tf_cli.spec.templates import split_template
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 class AdjacentFiles:

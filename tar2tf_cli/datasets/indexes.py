@@ -55,12 +55,10 @@ from tar2tf_cli.inputs.tar_index import (
     sample_in,
 )
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tar2tf_cli.spec.urls import ConnectionOptions
 
 _HEAD: Final = 1 << 12
 _RECORD_HEAD: Final = 12

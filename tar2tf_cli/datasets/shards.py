@@ -20,12 +20,10 @@ from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
 from tar2tf_cli.inputs.shard_set import OnListing, ShardSet, documents_next_to, may_hold_examples, resolve_each
 from tar2tf_cli.plugins import find_format
-from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.spec.urls import ConnectionOptions, without_secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from tar2tf_cli.api.backend import StoredShard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.source import Capabilities, OnBytes, OnFault, Samples, SampleSource, Source
 from tar2tf_cli.api.store import Body, Store, Transient
 from tar2tf_cli.api.values import Record, SourceReport
@@ -46,14 +47,10 @@ from tar2tf_cli.remote.stream import (
 )
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.objects import look_up, open_object, retry
 from tar2tf_cli.stores.source import ObjectSource
 from tar2tf_cli.stores.transfer import ResumingStream
-
-if TYPE_CHECKING:
-    from tar2tf_cli.api.op import Op
-    from tar2tf_cli.stores.ais import AisStore
-
 
 """The message from which a transformer was made."""
 

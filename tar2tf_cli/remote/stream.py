@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import tar2tf_cli.errors as errors
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.api.values import KEY, Array, Record, Sample
+from tar2tf_cli.api.values import KEY, Array, Record, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unframed
@@ -55,7 +55,6 @@ from tar2tf_cli.spec.conversion import Conversion
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from tar2tf_cli.api.values import RecordBatch
     from tar2tf_cli.formats.files import RecordFile
 
 

@@ -14,27 +14,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
+from typing import Any, Final, TypedDict, TypeVar, cast
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Body, Transient
+from tar2tf_cli.api.store import Body, Store, Transient
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError, did_you_mean
 from tar2tf_cli.remote.stream import DONE, ENVIRONMENT, NODES, Settings, error_of
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import open_source, open_store
-from tar2tf_cli.stores.ais import LOGIN, message_of
-from tar2tf_cli.stores.control import parsed
+from tar2tf_cli.stores.ais import LOGIN, AisStore, message_of
+from tar2tf_cli.stores.control import Answer, parsed
+from tar2tf_cli.stores.curl import Response
 from tar2tf_cli.stores.objects import retry
 from tar2tf_cli.stores.retries import call_with_retries
 from tar2tf_cli.stores.web import text_of
-
-if TYPE_CHECKING:
-    from tar2tf_cli.api.store import Store
-    from tar2tf_cli.stores.ais import AisStore
-    from tar2tf_cli.stores.control import Answer
-    from tar2tf_cli.stores.curl import Response
-
 
 LOCALLY: Final = "convert where the command runs: --no-remote-exec"
 _NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")

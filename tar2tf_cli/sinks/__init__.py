@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from tar2tf_cli.errors import UsageError, alternatives
 from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
-from tar2tf_cli.spec.urls import check_url, is_remote
+from tar2tf_cli.spec.urls import ConnectionOptions, check_url, is_remote
 from tar2tf_cli.stores import is_writable, open_store, schemes, store_class
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tar2tf_cli.spec.urls import ConnectionOptions
 
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 

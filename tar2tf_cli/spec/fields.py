@@ -10,7 +10,7 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from tar2tf_cli.api.op import JsonSchema
+from tar2tf_cli.api.op import JsonSchema, Op
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES, TypeName
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
@@ -24,7 +24,6 @@ from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
-    from tar2tf_cli.api.op import Op
     from tar2tf_cli.ops.annotations import Boxes, Mask, Points
 
 Given = TypeVar("Given")
