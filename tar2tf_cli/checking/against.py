@@ -22,7 +22,7 @@ from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.conversion.sharding import DuplicateIndex
+from tar2tf_cli.conversion.repeats import DuplicateIndex
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan

@@ -9,7 +9,7 @@ import os
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, dropwhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -80,7 +80,7 @@ def with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
     from tar2tf_cli.inputs.record_samples import Forms  # imported here, as most inputs are tars
 
     found: list[Forms] = []
-    first_pass(FindForms, lambda number, forms: found.append(forms))
+    first_pass(partial(FindInInput, find_forms), lambda number, forms: found.append(forms))
     return plan._replace(forms=reduce(Forms.joined, found))
 
 
@@ -104,7 +104,7 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
             for name in names:
                 texts_of[name] |= some[name]
 
-        first_pass(FindTexts, take)
+        first_pass(partial(FindInInput, find_texts), take)
         texts = {name: sorted(some) for name, some in texts_of.items()}
         write_whole(path, [format_entry(texts)], lasting=False)
     first = plan.conversion.first_label
@@ -130,7 +130,7 @@ def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
             for value, more in some.items():
                 hashes.setdefault(value, array("Q")).extend(more)
 
-        first_pass(FindStrata, take)
+        first_pass(partial(FindInInput, find_hashes), take)
         strata = {value: split_points(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
         write_whole(path, [format_entry(strata)], lasting=False)
     return strata
@@ -153,103 +153,81 @@ def _saved(path: str) -> Any:
     return None
 
 
-TextsByFeature: TypeAlias = dict[str, set[str]]
-"""Texts by feature."""
+# --- The tasks ---
 
 
-class FindForms(NamedTuple):
-    """Finds the forms of the features in one input, which no manifest describes.
+class FindInInput(NamedTuple):
+    """Finds something in one input, before the conversion's own pass.
 
     Attributes:
+        find: returns it, given the worker and the input's number.
         number: the input's number in the plan.
     """
 
+    find: Callable[[Worker, int], object]
     number: int
 
     def needs_folder(self, worker: Worker) -> bool:
         """Whether the task needs files of other tasks: never."""
         return False
 
-    def run(self, worker: Worker) -> Forms:
-        """Return the forms of features; none if the input is no TFRecord."""
-        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # imported here, as most inputs are tars
-
-        item = worker.inputs.items[self.number]
-        return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
-
-
-class FindTexts(NamedTuple):
-    """Finds the texts of features in one input.
-
-    Attributes:
-        number: the input's number in the plan.
-    """
-
-    number: int
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Whether the task needs files of other tasks: never."""
-        return False
-
-    def run(self, worker: Worker) -> TextsByFeature:
-        """Return the label texts of the samples that are not faulty, by feature.
+    def run(self, worker: Worker) -> object:
+        """Return what was found.
 
         Raises:
             UsageError: when no sample of the first input has a feature.
             SampleError: when a sample is faulty, and such samples are not skipped.
             SourceError: when the input cannot be read.
         """
-        spec = worker.conversion
-        maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
-        transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+        return self.find(worker, self.number)
 
-        def texts_in(reading: InputFlow) -> TextsByFeature:
-            found: TextsByFeature = {name: set() for name in maps}
-            for texts in reading.results(transform):
-                for name, some in texts.items():
-                    found[name] |= some
-            return found
 
-        return _found(worker, self.number, texts_in) or {name: set() for name in maps}
+def find_forms(worker: Worker, number: int) -> Forms:
+    """Return the forms of the features in an input that no manifest describes; none if the input is no TFRecord."""
+    from tar2tf_cli.inputs.record_samples import Forms, forms_in  # imported here, as most inputs are tars
+
+    item = worker.inputs.items[number]
+    return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
+
+
+TextsByFeature: TypeAlias = dict[str, set[str]]
+"""Texts by feature."""
+
+
+def find_texts(worker: Worker, number: int) -> TextsByFeature:
+    """Return the label texts of the samples of an input that are not faulty, by feature."""
+    spec = worker.conversion
+    maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
+    transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+
+    def texts_in(reading: InputFlow) -> TextsByFeature:
+        found: TextsByFeature = {name: set() for name in maps}
+        for texts in reading.results(transform):
+            for name, some in texts.items():
+                found[name] |= some
+        return found
+
+    return _found(worker, number, texts_in) or {name: set() for name in maps}
 
 
 Hashes: TypeAlias = dict[str, "array[int]"]
 """The hash of the key of each sample, by the value of `--stratify`."""
 
 
-class FindStrata(NamedTuple):
-    """Finds the samples of each value of `--stratify` in one input.
+def find_hashes(worker: Worker, number: int) -> Hashes:
+    """Return the key hashes of the samples of an input that are not faulty, by the value of `--stratify`."""
+    transform = Transform(context_of(worker.conversion), _needed(worker.conversion))
 
-    Attributes:
-        number: the input's number in the plan.
-    """
+    def hashes_in(reading: InputFlow) -> Hashes:
+        found: Hashes = {}
+        for key in reading.keys(transform):
+            group, stratum = group_in(key), stratum_in(key)
+            assert group is not None
+            assert stratum is not None
+            found.setdefault(stratum, array("Q")).append(hash64(group))
+        return found
 
-    number: int
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Whether the task needs files of other tasks: never."""
-        return False
-
-    def run(self, worker: Worker) -> Hashes:
-        """Return the key hashes of the samples that are not faulty, by value.
-
-        Raises:
-            SampleError: when a sample is faulty, and such samples are not skipped.
-            SourceError: when the input cannot be read.
-        """
-        spec = worker.conversion
-        transform = Transform(context_of(spec), _needed(spec))
-
-        def hashes_in(reading: InputFlow) -> Hashes:
-            found: Hashes = {}
-            for key in reading.keys(transform):
-                group, stratum = group_in(key), stratum_in(key)
-                assert group is not None
-                assert stratum is not None
-                found.setdefault(stratum, array("Q")).append(hash64(group))
-            return found
-
-        return _found(worker, self.number, hashes_in) or {}
+    return _found(worker, number, hashes_in) or {}
 
 
 def _found(worker: Worker, number: int, find: Callable[[InputFlow], T]) -> T | None:

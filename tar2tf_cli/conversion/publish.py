@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.values import FeatureDescription
-from tar2tf_cli.conversion.equal_keys import EqualKeys
-from tar2tf_cli.conversion.group_check import GroupCheck
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
@@ -26,6 +24,7 @@ from tar2tf_cli.conversion.output_state import (
     not_listed,
 )
 from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.repeats import EqualKeys, GroupCheck
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.conversion.write_shard import write_index

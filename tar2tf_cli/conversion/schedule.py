@@ -1,22 +1,23 @@
-"""The order of a conversion's tasks: inputs are read a little ahead, and shards are written once planned."""
+"""The order of a conversion's tasks: inputs are read a little ahead, and shards are written once planned.
+
+A task that writes to a local disk that fills up waits for uploads.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.backend import Outcome, Task
-from tar2tf_cli.conversion.disk_space import DiskSpace
-from tar2tf_cli.conversion.input_queue import InputQueue, InputsInOrder
+from tar2tf_cli.conversion.input_queue import InputQueue, InputsInOrder, Rereads, SpoolFiles
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Tally
 from tar2tf_cli.conversion.read_inputs import ReadInputs
-from tar2tf_cli.conversion.rereads import Rereads
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner, ShardReport, sorted_tables
 from tar2tf_cli.conversion.spool import InputUnits
-from tar2tf_cli.conversion.spool_files import SpoolFiles
 from tar2tf_cli.conversion.worker import InputGroup, Worker
 from tar2tf_cli.conversion.write_shard import FillingShard, WriteShard
 from tar2tf_cli.engines.base import Schedule
@@ -118,7 +119,7 @@ class ConversionSchedule(Schedule):
         return None if done or not self._inputs.may_begin else self._next_inputs()
 
     def _next_inputs(self) -> ReadInputs | None:
-        size = self._inputs.next_size()
+        size = self._inputs.queue.next_size()
         if not self._wait_for_room(lambda space: space.may_read(size)):
             return None
         numbers = self._inputs.begin()
@@ -229,7 +230,7 @@ class ConversionSchedule(Schedule):
             else:
                 read = self._rereads.known(number) if self._rereads else None
             if read is None:
-                inputs.prioritize_frontier()
+                inputs.queue.prioritize(number)
                 return
             self._add(number, *read)
         self._enqueue([*self._planner.finish()])
@@ -262,7 +263,7 @@ class ConversionSchedule(Schedule):
 
     def _take_reread(self, number: int, units: InputUnits) -> None:
         """Handle an unchanged input that an update had to read again."""
-        self._inputs.mark_divided()
+        self._inputs.queue.mark_divided()
         shards = self._rereads.add_known(number, units) if self._rereads else None
         if shards is None:
             message = "has different records than before, although its size and version are the same"
@@ -336,3 +337,59 @@ def _name_of(task: Task) -> Hashable:
         if isinstance(task, ReadInputs)
         else None
     )
+
+
+# --- Temporary output that is uploaded to a bucket or copied to a stream ---
+
+
+class DiskSpace:
+    """Decides whether a task that writes to the working folder may begin now or must wait for uploads.
+
+    While the disk has free space, no task waits. Space for one input's records and one shard for each worker suffices:
+    reading then waits until shards are uploaded and the spools that only they need are removed.
+
+    Args:
+        folder: the working folder.
+        shard: number of bytes to keep free for a shard, which may need records of all inputs read so far.
+    """
+
+    def __init__(self, folder: str, shard: int) -> None:
+        self._folder = folder
+        self._shard = shard
+        self._running: dict[Hashable, int] = {}
+        self._stored = self._spooled = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no running task may free space."""
+        return not self._running
+
+    def may_read(self, stored: int) -> bool:
+        """Whether the disk has space for a shard and the records of inputs of `stored` bytes."""
+        return self._has_room(self._estimate(stored) + self._shard)
+
+    def may_write(self, size: int) -> bool:
+        """Whether the disk has space for a shard of a given size."""
+        return self._has_room(size)
+
+    def begin_reading(self, task: Hashable, stored: int) -> None:
+        """Reserve space for a task that reads inputs of `stored` bytes."""
+        self._running[task] = self._estimate(stored)
+
+    def begin_writing(self, task: Hashable, size: int) -> None:
+        """Reserve space for a task that writes a shard."""
+        self._running[task] = size
+
+    def end(self, task: Hashable, stored: int = 0, spooled: int = 0) -> None:
+        """Release the space reserved for a task; a reading task gives the bytes that it read and spooled."""
+        self._running.pop(task, None)
+        self._stored += stored
+        self._spooled += spooled
+
+    def _estimate(self, stored: int) -> int:
+        """Estimate the size of the spool of inputs of `stored` bytes from the inputs read so far."""
+        return stored * self._spooled // self._stored if self._stored else stored
+
+    def _has_room(self, size: int) -> bool:
+        disk = os.statvfs(self._folder)
+        return disk.f_bavail * disk.f_frsize - sum(self._running.values()) >= size

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tar2tf_cli.conversion.equal_keys import KeyIndex
+from tar2tf_cli.conversion.repeats import DuplicateIndex, KeyIndex
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, overhead_size
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.checksums import ordered
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tar2tf_cli.api.values import Array
     from tar2tf_cli.spec.conversion import Conversion, Output
 
 
@@ -260,60 +259,8 @@ class LaneUnits(NamedTuple):
     length: int
 
 
-Buffer: TypeAlias = "array[int] | Array"
-"""Unsigned 64-bit integers."""
-
 _Range: TypeAlias = tuple[int, int]
 """The first unit and the exclusive end of consecutive units."""
-
-
-class DuplicateIndex:
-    """Index of sample digests that finds duplicates; 16 bytes of memory for each distinct sample.
-
-    Attributes:
-        repeated: numbers, from 0, of the samples of the last input that are duplicates of earlier samples.
-    """
-
-    def __init__(self) -> None:
-        self._seen: list[Array] = []  # sorted digests; each array is at least twice as long as the next
-        self.repeated: list[int] = []
-
-    def among(self, high: Buffer, low: Buffer) -> NDArray[np.bool_]:
-        """Return for each of the next units, given by the digest columns of their index, whether its sample is new."""
-        import numpy as np
-
-        halves = np.column_stack([np.frombuffer(column, np.uint64) for column in (high, low)])
-        begins = np.flatnonzero(halves.any(axis=1))  # the first unit of each sample
-        digests, first = np.unique(np.ascontiguousarray(halves[begins]).view("S16").ravel(), return_index=True)
-        new = np.ones(len(digests), np.bool_)
-        for seen in self._seen:
-            place = np.minimum(np.searchsorted(seen, digests), len(seen) - 1)
-            new &= seen[place] != digests
-        self._add(digests[new])
-        is_first = np.zeros(len(begins), np.bool_)
-        is_first[first[new]] = True
-        self.repeated = np.flatnonzero(~is_first).tolist()
-        return np.repeat(is_first, np.diff(begins, append=len(halves)))
-
-    def _add(self, digests: NDArray[np.generic]) -> None:
-        import numpy as np
-
-        if len(digests):
-            self._seen.append(digests)
-        while len(self._seen) > 1 and len(self._seen[-2]) < 2 * len(self._seen[-1]):
-            self._seen[-2:] = [np.sort(np.concatenate(self._seen[-2:]))]
-
-    def ranges(self, part: InputUnits) -> list[_Range]:
-        """Return the runs of an input's units whose samples are not duplicates, as first unit and exclusive end."""
-        import numpy as np
-
-        index = part.spool.loaded()
-        if part.first == part.stop:
-            self.repeated = []
-            return []
-        mask = self.among(index.high[part.first : part.stop], index.low[part.first : part.stop])
-        edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + part.first
-        return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
 class ShardPlanner:

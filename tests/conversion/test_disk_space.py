@@ -13,7 +13,7 @@ import pytest
 from added_package import install
 from commands import SECONDS
 from shards import write_tar
-from tar2tf_cli.conversion.disk_space import DiskSpace
+from tar2tf_cli.conversion.schedule import DiskSpace
 
 SLOW_UPLOADS = """
 import os, sys, time

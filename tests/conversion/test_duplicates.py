@@ -18,8 +18,8 @@ from hypothesis_profile import example_count
 from shards import Sample, samples_of, shards_in, tree, write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.publish import Summary
+from tar2tf_cli.conversion.repeats import DuplicateIndex
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.sharding import DuplicateIndex
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.spec.conversion import Conversion, Output
 

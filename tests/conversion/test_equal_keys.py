@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commands import convert
 from shards import samples, write_tar
-from tar2tf_cli.conversion.equal_keys import EqualKeys, KeyIndex
+from tar2tf_cli.conversion.repeats import EqualKeys, KeyIndex
 from tar2tf_cli.formats.checksums import ordered
 
 hashes = st.integers(0, 2**64 - 1) | st.sampled_from([0, 1 << 60, (1 << 60) - 1, 2**64 - 1])

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.conversion.input_queue import InputQueue
-from tar2tf_cli.conversion.spool_files import SpoolFiles
+from tar2tf_cli.conversion.input_queue import InputQueue, SpoolFiles
 from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker, save_group
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
