@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "inspect": ("inspect", "Show what tar and TFRecord shards contain."),
     "verify": ("verify", "Verify that TFRecord and tar shards are intact."),
     "diff": ("diff", "Compare two datasets sample by sample."),
-    "explain": ("explain", "Explain the codes of faults and errors."),
+    "explain": ("grammar", "Explain the codes of faults and errors."),
     "index": ("export", "Write an index next to each shard."),
     "export": ("export", "Describe shards for other readers."),
     "ops": ("grammar", "List the operations."),

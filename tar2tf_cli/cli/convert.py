@@ -693,7 +693,7 @@ def _side_files(readers: Sequence[str], output: Output, *, overwrite: bool) -> I
 
 def _write_picture(plan: Plan, path: str) -> None:
     """Write the picture of the first sample."""
-    from tar2tf_cli.conversion.picture import picture
+    from tar2tf_cli.conversion.preview import picture
     from tar2tf_cli.formats.files import write_whole
 
     with prints_on_stderr():

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.checking import (
+from tar2tf_cli.cli.options import (
     FOR_KEYS,
+    Command,
+    argument,
     check_files,
     choose_json,
     common_options,
-    print_result,
+    new_file,
+    output_option,
     reading_arguments,
-    write_keys,
+    sample_option,
 )
-from tar2tf_cli.cli.options import Command, argument, new_file, output_option, sample_option
-from tar2tf_cli.cli.output import Terminal, message, print_skipped, size
+from tar2tf_cli.cli.output import Terminal, message, print_result, print_skipped, size
 from tar2tf_cli.errors import count
+from tar2tf_cli.spec.key_lists import write_keys
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.diff import ComparedDataset, Difference, Differences

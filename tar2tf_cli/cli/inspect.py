@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.cli.checking import common_options, reading_arguments
 from tar2tf_cli.cli.options import (
     Command,
     NameChoice,
+    common_options,
     new_file,
     output_option,
     propose_presets,
+    reading_arguments,
     shards_arguments,
     whole_number,
 )

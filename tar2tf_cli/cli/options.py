@@ -9,15 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tar2tf_cli.cli import PlainCommand, QuickOption, label
 
 if TYPE_CHECKING:
-    from tar2tf_cli.plugins import PluginGroup
-
-if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from tar2tf_cli.plugins import PluginGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -359,3 +358,38 @@ report_options = option_group(
     ),
 )
 """Options for the output of a command."""
+
+
+# --- Options of `verify`, `inspect` and `diff` ---
+
+FOR_KEYS: Final = "One per line, as convert --keys reads them."
+"""The last sentence in the help of an option that writes a list of keys."""
+
+common_options = option_group(work_options, tar_options, store_options, report_options)
+
+
+def reading_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the library's arguments for reading shards from the options of a command."""
+    from tar2tf_cli.inputs.tar_samples import TarRules
+
+    rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
+    return {"rules": rules, **{name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}}
+
+
+def choose_json(options: dict[str, object]) -> None:
+    """Check that only one of --json and --json-lines is set; a flag overrides the other's environment variable."""
+    if options["as_json"] and options["json_lines"]:
+        source = click.get_current_context().get_parameter_source
+        if source("as_json") is source("json_lines"):
+            raise click.UsageError("--json and --json-lines cannot be combined: use one of them")
+        options["as_json"] = source("as_json") is ParameterSource.COMMANDLINE
+
+
+def check_files(flags: dict[str, str], options: dict[str, Any]) -> None:
+    """Check that no two flags name the same file to write."""
+    paths: dict[str, str] = {}
+    for flag, name in flags.items():
+        if options[name]:
+            first = paths.setdefault(os.path.abspath(options[name]), flag)
+            if first != flag:
+                raise click.UsageError(f"{first} and {flag} name the same file; name two files")

@@ -54,6 +54,20 @@ def print_json(document: object) -> None:
     _printed.add("json")
 
 
+def print_result(whole: Any, parts: Iterable[Any], lines: Iterable[str], options: dict[str, Any]) -> None:
+    """Print a result as one JSON document, as a JSON line for each of its parts, or as lines of text."""
+    if options["as_json"]:
+        print_json(whole.to_json())
+    elif options["json_lines"]:
+        import json
+
+        for part in parts:
+            click.echo(json.dumps(part.to_json()))
+    else:
+        for line in lines:
+            echo(line)
+
+
 def print_failure(error: Tar2tfError) -> None:
     """Print an error as one line of JSON on standard output, unless a document with the results was printed already."""
     import json

@@ -9,28 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tar2tf_cli.cli.checking import (
+from tar2tf_cli.cli.options import (
     FOR_KEYS,
+    Command,
+    NameChoice,
     check_files,
     choose_json,
     common_options,
-    print_result,
-    reading_arguments,
-    write_keys,
-)
-from tar2tf_cli.cli.options import (
-    Command,
-    NameChoice,
     input_option,
     new_file,
     output_option,
     propose_files,
+    reading_arguments,
     sample_option,
     shards_arguments,
     whole_number,
 )
-from tar2tf_cli.cli.output import Terminal, message, print_count, print_skipped, prints_on_stderr, size
+from tar2tf_cli.cli.output import Terminal, message, print_count, print_result, print_skipped, prints_on_stderr, size
 from tar2tf_cli.errors import UsageError, count
+from tar2tf_cli.spec.key_lists import write_keys
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.faults import Fault, FileReport, Report

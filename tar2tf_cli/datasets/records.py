@@ -22,8 +22,7 @@ from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.batches import Batches, BatchOptions, ColumnReader, stacked
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
-from tar2tf_cli.datasets.process_resources import ProcessResources
-from tar2tf_cli.datasets.ranges import DecompressedRanges, RegroupedRanges
+from tar2tf_cli.datasets.process_resources import DecompressedRanges, ProcessResources, RegroupedRanges
 from tar2tf_cli.datasets.schema import (
     UNSET,
     Default,

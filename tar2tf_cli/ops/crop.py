@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image.geometry import Move, Size, placed
 from tar2tf_cli.ops.base import keyword_aliases, register
-from tar2tf_cli.ops.image import ImageOp, size_rule
+from tar2tf_cli.ops.image import ImageOp, Pixels, size_rule
 from tar2tf_cli.ops.rules import Rule, one_of
-
-if TYPE_CHECKING:
-    from tar2tf_cli.ops.image import Pixels
 
 
 @register

@@ -16,9 +16,8 @@ from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.image import codecs, headers
 from tar2tf_cli.formats.image.geometry import Move, oriented, scaled
 from tar2tf_cli.ops.base import keyword_aliases, register
-from tar2tf_cli.ops.image import ImageOp, size_rule
+from tar2tf_cli.ops.image import ImageOp, size_rule, update_encoding, update_sizes
 from tar2tf_cli.ops.rules import Rule, one_of, optional, rule, whole_number
-from tar2tf_cli.ops.stored_sizes import update_encoding, update_sizes
 
 INDICES: Final = "indices"
 """The value of `channels` for the indices of a palette."""

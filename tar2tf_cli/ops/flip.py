@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image.geometry import Move, Size, mirrored, scaled
 from tar2tf_cli.ops.base import register
-from tar2tf_cli.ops.image import ImageOp
+from tar2tf_cli.ops.image import ImageOp, Pixels
 from tar2tf_cli.ops.rules import Rule, probability
-
-if TYPE_CHECKING:
-    from tar2tf_cli.ops.image import Pixels
 
 
 @register

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image.geometry import Move, Size, rotated
 from tar2tf_cli.ops.base import keyword_aliases, register
-from tar2tf_cli.ops.image import ResamplingOp
+from tar2tf_cli.ops.image import Pixels, ResamplingOp
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional
-
-if TYPE_CHECKING:
-    from tar2tf_cli.ops.image import Pixels
 
 
 @register

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tar2tf_cli.datasets.ranges import StreamCache
+from tar2tf_cli.datasets.process_resources import StreamCache
 
 SIZE = 1000
 

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.label_files import parse_labels
-from tar2tf_cli.features.labels import load_labels
+from tar2tf_cli.features.labels import load_labels, parse_labels
 
 
 def numbers(text: str, name: str = "") -> dict[str, int]:

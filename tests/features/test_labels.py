@@ -16,8 +16,7 @@ from shards import examples, write_members, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.label_files import parse_labels
-from tar2tf_cli.features.labels import LabelMap, load_labels
+from tar2tf_cli.features.labels import LabelMap, load_labels, parse_labels
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec import yaml_file
 

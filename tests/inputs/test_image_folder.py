@@ -21,8 +21,7 @@ from shards import examples, samples, shards_in, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features import labels as labels_module
-from tar2tf_cli.features.label_files import Label, parse_labels
-from tar2tf_cli.features.labels import load_labels, number_classes, to_bytes
+from tar2tf_cli.features.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 from tar2tf_cli.inputs import base
 
 CLASSES = ("n02", "n01", "n10")

@@ -15,7 +15,7 @@ from shards import write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, open_records
 from tar2tf_cli.ops import OpContext, parse_op
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.ops.stored_sizes import update_sizes
+from tar2tf_cli.ops.image import update_sizes
 
 OPS = ["decode:image/encoded", "resize:image/encoded,3x5", "cast:image/encoded,uint8", "encode:image/encoded,png"]
 

@@ -13,8 +13,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
-from tar2tf_cli.features.label_files import FORMS, Labels
-from tar2tf_cli.features.labels import imagenet_labels, load_labels, number_classes, to_bytes
+from tar2tf_cli.features.labels import FORMS, Labels, imagenet_labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, LFS_POINTER, LFS_PULL
