@@ -57,21 +57,21 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "changed": Explanation(
         "a record differs from its source sample, converted again",
         "The source changed after the conversion, or the shard did; the features that differ are named.",
-        "If the source is right, convert again with `--update`. If the shard is, restore the source.",
+        "If the source is correct, convert again with `--update`. If the shard is, restore the source.",
     ),
     "check_failed": Explanation(
         "a check of your own, in `checking/checks/`, raised an exception",
         "The function that you added is wrong, or did not expect this record.",
-        "Correct the function: the message has its exception.",
+        "Correct the function: the message contains its exception.",
     ),
     "count": Explanation(
         "a number of records or features differs from the manifest",
-        "Shards of two conversions lie in one folder, or a shard was replaced or cut at a record's end.",
+        "Shards of two conversions are in one folder, or a shard was replaced or cut at a record's end.",
         "Convert again with `--overwrite`, which restores the shards that the manifest lists.",
     ),
     "damaged": Explanation(
-        "a shard, or the answer of a server, is damaged in a way that has no code of its own",
-        "The message says what is wrong.",
+        "a shard, or the answer of a server, is damaged in a way without a specific code",
+        "The message describes the damage.",
         "Download the shard again, or repeat the request.",
     ),
     "data_crc": Explanation(
@@ -99,7 +99,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "empty": Explanation(
         "a file is empty, or a tar has no samples",
         "A download or a writer failed, or the members of the tar are not named `KEY.EXTENSION`, such as `0001.jpg`.",
-        "`tar tf FILE` lists the names, and `tar2tf inspect` shows what becomes of them. If empty TFRecords are "
+        "`tar tf FILE` lists the names, and `tar2tf inspect` shows the resulting samples. If empty TFRecords are "
         "expected, pass `--allow-empty` to `verify`.",
     ),
     "gap": Explanation(
@@ -123,15 +123,15 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "Rewrite it: `tar2tf index SHARD --overwrite`.",
     ),
     "lacking": Explanation(
-        "a sample lacks an entry or a feature that is asked for",
+        "a sample lacks an entry or a feature that an option names",
         "The entry has another name in this sample, or the sample is incomplete.",
         "`tar2tf inspect` lists the entries, and how many samples have each. If an entry has different names in "
         "different samples, give it one name: `--op rename:image=jpg,jpeg`.",
     ),
     "length_crc": Explanation(
         "the CRC of a record's length does not match",
-        "The frame of a record was overwritten, or the file is no TFRecord from there on. It may be compressed: "
-        "`tar2tf` finds that out, TensorFlow needs `compression_type`.",
+        "The frame of a record was overwritten, or the file is not a TFRecord from there on. It may be compressed: "
+        "`tar2tf` detects this; TensorFlow needs `compression_type`.",
         f"{_COPY} `verify --salvage` writes the records before and after the damage to a new file.",
     ),
     "link": Explanation(
@@ -161,20 +161,20 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "not_adjacent": Explanation(
         "members of one sample are not adjacent in their tar",
-        "`tar cf x.tar FOLDER` writes files in directory order, so other members may lie between the members of a "
+        "`tar cf x.tar FOLDER` writes files in directory order, so other members may be between the members of a "
         "sample.",
         "tar2tf reads such a tar twice, and nothing is lost. Standard input can be read only once: `--regroup` "
         "keeps it in a temporary file. Tars made with `tar --sort=name` need neither.",
     ),
     "not_an_example": Explanation(
         "a record is not a tf.train.Example",
-        "The file holds messages of another kind, such as protos of your own, among examples, or bytes that happen to "
+        "The file contains messages of another kind, such as your own protos, among examples, or bytes that happen to "
         "have the right CRC.",
         "If other messages are intended, pass `--messages any`: framing and CRCs are then checked, not contents.",
     ),
     "reader": Explanation(
         "a reader named by `--for` rejects or misreads these shards",
-        "The message says what its current version trips over.",
+        "The message names the cause in the reader's current version.",
         "Convert the shards as the message says, or use another reader.",
     ),
     "schema": Explanation(
@@ -209,7 +209,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "totals": Explanation(
         "two shards of one series state different totals",
-        "Shards of two conversions, such as `x-00000-of-00002` and `x-00000-of-00003`, lie in one folder.",
+        "Shards of two conversions, such as `x-00000-of-00002` and `x-00000-of-00003`, are in one folder.",
         "Move the shards of one set to another folder, or name one set with a template such as `'*-of-00003'`.",
     ),
     "trailing_garbage": Explanation(
@@ -228,11 +228,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "undecodable": Explanation(
         "an entry cannot be decoded as an image, sound or array, or an op cannot work on it",
-        "The value is cut short or damaged, or is something else than its name says, such as an error page that a "
+        "The value is cut short or damaged, or is not what its name says, such as an error page that a "
         "crawler saved. The content decides what can be decoded, not the name. Or an op needs pixels, and no `decode` "
         "comes before it.",
-        "Replace the value, or skip such samples with `--on-error skip`. Without `decode`, entries are stored as they "
-        "are.",
+        "Replace the value, or skip such samples with `--on-error skip`. Without `decode`, entries are stored "
+        "unchanged.",
     ),
     "unexpected": Explanation(
         "a record was not made from a source sample",
@@ -241,7 +241,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "unfinished": Explanation(
         "a conversion over these shards is not finished",
-        "It was interrupted, or is running now: some shards may be missing, or be those of an earlier conversion.",
+        "It was interrupted, or is running now: some shards may be missing, or belong to an earlier conversion.",
         "Run the same `convert` command again, which continues. If you do not want it, delete the hidden folder that "
         "the fault names.",
     ),
@@ -254,12 +254,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "unknown_type": Explanation(
         "an entry is a member of unknown type",
-        "The tar holds a device, a pipe, or a kind of member that only its writer knows.",
+        "The tar contains a device, a pipe, or a kind of member that only its writer knows.",
         "Recreate the tar with plain files.",
     ),
     "unreadable": Explanation(
         "a file cannot be read",
-        "Its permissions, its disk, or the server that holds it; the message has the reason.",
+        "Its permissions, its disk, or the server that holds it; the message gives the reason.",
         "Fix the cause, then run the same command, which continues.",
     ),
     "volume": Explanation(

@@ -245,8 +245,8 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "kind",
     **{**choice_settings(*input_kinds(), plugins="inputs"), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
-    more="What BUCKET holds. By default, the content of each input decides between tar and TFRecord. imagefolder is a "
-    "folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a CSV file whose "
+    more="The kind of input in BUCKET. By default, the content of each input decides between tar and TFRecord. "
+    "imagefolder is a folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a CSV file whose "
     "rows --example-class turns into examples. tfrecord also accepts empty inputs and inputs whose first record is "
     "damaged.",
 )
@@ -256,8 +256,8 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "--ignore-gaps",
     is_flag=True,
     help="Convert although shards are missing.",
-    more="Names such as train-00002-of-00004 say how many shards there are; without this option, it is an error if one "
-    "is missing, or if the conversion that writes them is not finished. The manifest records what is missing.",
+    more="Names such as train-00002-of-00004 state the number of shards; without this option, it is an error if one "
+    "is missing, or if the conversion that writes them is not finished. The manifest lists the missing shards.",
 )
 @input_option(
     "--columns ENTRY=COLUMN,…",
@@ -292,8 +292,8 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @sample_option(
     "--key-feature NAME",
-    help="Feature of records that is their key.",
-    more="For TFRecords whose key is not in __key__, such as key for those of img2dataset.",
+    help="Feature of records that contains the key.",
+    more="For TFRecords whose key is not in __key__, such as key in TFRecords of img2dataset.",
 )
 @sample_option(
     "--key TEMPLATE",
@@ -304,7 +304,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @sample_option(
     "--keys FILE",
     help="Convert only samples with these keys.",
-    more="FILE has one key per line, as tar2tf inspect --keys prints them.",
+    more="FILE has one key per line, as printed by tar2tf inspect --keys.",
 )
 @sample_option(
     "--keys-missing",
@@ -333,13 +333,13 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "--join-many",
     **choice_settings("error", "list", "repeat"),
     help="If several rows match.",
-    more="error: a key may be there once. list: each entry becomes a list of values. repeat: a sample for each row.",
+    more="error: a key may occur once. list: each entry becomes a list of values. repeat: a sample for each row.",
 )
 @sample_option(
     "--join-missing",
     **choice_settings("error", "skip", "keep"),
     help="If nothing matches.",
-    more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept as it is.",
+    more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept unchanged.",
 )
 @sample_option(
     "--sample P",
@@ -371,7 +371,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @sample_option(
     "--max-entry-size SIZE",
     help="Largest entry to load.  [default: 512MiB]",
-    more="A sample is faulty if an op, a preset or a type has to load a larger entry. Entries that stay unchanged are "
+    more="A sample is faulty if an op, a preset or a type must load a larger entry. Unchanged entries are "
     "copied in pieces, up to 2 GiB.",
 )
 @sample_option("--on-error", **choice_settings("fail", "skip"), help="How to treat a faulty sample.")
@@ -421,15 +421,15 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     multiple=True,
     help="A mask that moves with its image.",
     more="ENTRY may be followed by of=ENTRY, the image, and fill=VALUE for pixels that it gains. It needs no ops of "
-    "its own: it goes through those of its image, by the nearest pixel. May be repeated.",
+    "its own: the ops of its image apply to it, by the nearest pixel. May be repeated.",
 )
 @sample_option(
     "--invalid-boxes WHAT",
     **choice_settings("error", "drop", "keep"),
     help="Bad boxes: error, drop or keep.",
-    more="A box is bad if it has no area, lies outside its image or has a number that is not finite; under the preset "
+    more="A box is bad if it has no area, is outside its image or has a number that is not finite; under the preset "
     "detection also if its class is 0 or not among the categories. error: its sample is faulty. drop: it is dropped "
-    "and counted. keep: it is kept as it is.",
+    "and counted. keep: it is kept unchanged.",
 )
 @feature_option(
     "--type NAME=TYPE",
@@ -482,14 +482,14 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @output_option(
     "--group-by PREFIX",
-    help="Make one sample of samples GROUP/NAME.",
+    help="Merge the samples GROUP/NAME into one.",
     more="Adjacent samples whose keys are equal up to the last / become one, after the ops: an entry NAME is then "
-    "PREFIX/NAME, with a value for each of them. With the prefix steps, this undoes --op explode:steps.",
+    "PREFIX/NAME, with a value for each merged sample. With the prefix steps, this undoes --op explode:steps.",
 )
 @output_option(
     "--group-once ENTRY",
     multiple=True,
-    help="Entry that a group has once.",
+    help="Entry stored once per group.",
     more="A name or glob of entries that are equal in all samples of a group. May be repeated.",
 )
 @output_option(
@@ -535,13 +535,13 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Formats and compressions that one of "
     "them does not read are refused. dali: adds --index. hf: writes README.md, by which datasets.load_dataset(FOLDER) "
     "finds the splits. ray: for TFRecords, writes _train-schema.pbtxt for tf_schema=. tfds: does what --tfds does. "
-    "wids: writes _train-wids.json, the index of ShardListDataset. tar2tf verify --for finds what else they trip over.",
+    "wids: writes _train-wids.json, the index of ShardListDataset. tar2tf verify --for finds their other problems.",
 )
 @output_option(
     "--update",
     is_flag=True,
     help="Convert only what changed since the last run.",
-    more="Shards whose inputs have not changed are kept. The result is the same as that of a fresh run.",
+    more="Shards whose inputs have not changed are kept. The result is the same as from a fresh run.",
 )
 @output_option(
     "--remove-many",
@@ -554,9 +554,9 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @option(
     "--remote-exec/--no-remote-exec",
     default=None,
-    help="Convert in the AIStore cluster, or here.",
+    help="Convert in the AIStore cluster, or locally.",
     more="The cluster that stores the inputs converts them and sends only the records. By default, it is used if it "
-    "runs a transformer for exactly this spec. --remote-exec makes one if needed, and deletes it at the end; see "
+    "runs a transformer for exactly this spec. --remote-exec creates one if needed, and deletes it at the end; see "
     "tar2tf etl.",
 )
 @option("--etl NAME", help="Name of the transformer to use.", more="The name that was given to tar2tf etl init --name.")
@@ -568,7 +568,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "--engine ray. Inputs and output must be in a bucket or a folder that all nodes share. -j is then the number of "
     "tasks that run at once.",
 )
-@option("--address HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
+@option("--address HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or local]")
 @option("--dry-run", is_flag=True, help="Show the plan and a sample; write nothing.")
 @option(
     "--preview FILE",

@@ -27,7 +27,7 @@ from tar2tf_cli.errors import UsageError, count
 @output_option(
     "--name NAME[:VERSION]",
     help="Name and version.  [default: FOLDER:1.0.0]",
-    more="Name and version of the dataset. This and the following options, but for the last, are for tfds.",
+    more="Name and version of the dataset. This and the following options, except the last, are for tfds.",
 )
 @output_option(
     "--class-names FEATURE=FILE",

@@ -74,7 +74,7 @@ _DRAWN: Final = ("boxes", "points", "mask", "preset")
     "--boxes SEL",
     multiple=True,
     help="Boxes to draw on the --html page.",
-    more="As for convert: json:objects.*.bbox,format=xywh. What the manifest declares, and the lists of the Object "
+    more="As for convert: json:objects.*.bbox,format=xywh. Declarations in the manifest, and the lists of the Object "
     "Detection API, are drawn without it. May be repeated.",
 )
 @output_option(
@@ -90,7 +90,7 @@ _DRAWN: Final = ("boxes", "points", "mask", "preset")
     "--preset NAME",
     shell_complete=propose_presets,
     help="Draw the annotations of this preset.",
-    more="detection: the boxes of annotations in JSON, as COCO has them. segmentation: the mask.",
+    more="detection: the boxes of annotations in JSON, as in COCO. segmentation: the mask.",
 )
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
 @output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.", more="May be repeated.")

@@ -50,30 +50,30 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     help="Compare the output with its inputs in BUCKET.",
     more="BUCKET may also be a file such as SHA256SUMS, as sha256sum writes it: then the stored bytes of every file "
     "that it names are compared with its SHA-256. Otherwise, the arguments are one or more manifests. Every sample of "
-    "the inputs is converted again in memory, and must be in the output once, unchanged. TEMPLATE chooses shards in "
+    "the inputs is converted again in memory, and must be in the output once, unchanged. TEMPLATE names shards in "
     "the BUCKET of --against, whose samples must be in the outputs of all manifests together. Without TEMPLATE, each "
-    "output must hold the samples of its own inputs.",
+    "output must contain the samples of its own inputs.",
 )
 @input_option(
     "--allow-func",
     is_flag=True,
     help="Allow --against to run your functions.",
-    more="A manifest names the functions of --op func and the class of --example-class, which --against has to run.",
+    more="A manifest names the functions of --op func and the class of --example-class, which --against must run.",
 )
 @sample_option(
     "--messages",
     type=NameChoice(("example", "any")),
     help="Require examples, or accept any message.",
-    more="By default, a file of which no record is a tf.train.Example may hold any messages, unless a manifest "
-    "describes it: framing and CRCs are checked then.",
+    more="By default, a file without any tf.train.Example may contain any messages, unless a manifest "
+    "describes it: then only framing and CRCs are checked.",
 )
 @sample_option("--allow-empty", is_flag=True, help="Accept empty files as TFRecords without records.")
 @sample_option(
     "--for READERS",
     "readers",
     help="Check that other readers will read them.",
-    more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Whatever such a reader trips over is a "
-    "fault: capitals in extensions, dots in keys, compression, members that are not adjacent, files next to shards.",
+    more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Everything that makes a reader "
+    "fail or misread shards is a fault: capitals in extensions, dots in keys, compression, members that are not adjacent, files next to shards.",
 )
 @sample_option(
     "--hosts N",
@@ -86,8 +86,8 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 @sample_option(
     "--subset PART",
     help="Read a part: 3/30, or 5% or 10GB a day.",
-    more="3/30 is the third of thirty parts. A percentage or a size selects another part each day, by the date, so "
-    "that all shards are read in time. Of the other shards, existence and size are checked.",
+    more="3/30 is the third of thirty parts. A percentage or a size selects a different part each day, by the date, "
+    "so that all shards are read in time. Only existence and size of the other shards are checked.",
 )
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--bad-keys FILE", type=new_file, help="List the keys of faulty samples.", more=FOR_KEYS)
