@@ -246,9 +246,9 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     **{**choice_settings(*input_kinds(), plugins="inputs"), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
     more="The kind of input in BUCKET. By default, the content of each input decides between tar and TFRecord. "
-    "imagefolder is a folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a CSV file whose "
-    "rows --example-class turns into examples. tfrecord also accepts empty inputs and inputs whose first record is "
-    "damaged.",
+    "imagefolder is a folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a "
+    "CSV file whose rows --example-class turns into examples. tfrecord also accepts empty inputs and inputs whose "
+    "first record is damaged.",
 )
 @store_options
 @tar_options

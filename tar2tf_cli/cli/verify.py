@@ -73,7 +73,8 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "readers",
     help="Check that other readers will read them.",
     more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Everything that makes a reader "
-    "fail or misread shards is a fault: capitals in extensions, dots in keys, compression, members that are not adjacent, files next to shards.",
+    "fail or misread shards is a fault: capitals in extensions, dots in keys, compression, members that are not "
+    "adjacent, files next to shards.",
 )
 @sample_option(
     "--hosts N",
