@@ -15,7 +15,7 @@ from importlib import import_module
 
 from tar2tf_cli.spec import __version__ as __version__
 
-TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not ours to answer yet
+TYPE_CHECKING = False  # typing takes a while to import, during which Ctrl-C is not handled yet
 if TYPE_CHECKING:
     from typing import Final
 

@@ -1,10 +1,10 @@
 """The errors that the library raises, in one tree; each has a message, a location and a hint.
 
 Tar2tfError                 exit code 3: input or output failed; the same command continues
-├── UsageError              exit code 2: the command, template or spec cannot be carried out
+├── UsageError              exit code 2: the command, template or spec cannot be executed
 │   ├── ProblemsError           invalid values, all reported at once
 │   ├── RemoteError             a conversion cannot run in the cluster
-│   └── OutputExistsError       something that this conversion did not write is in the way
+│   └── OutputExistsError       a file of another origin exists at an output path
 ├── SourceError             an input cannot be listed, opened or read
 │   ├── NothingFoundError       a bucket has none of the requested objects
 │   │   └── NoShardsError               it has objects, none of which is a shard
@@ -19,7 +19,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 ├── SinkError               an output cannot be written, flushed or published
 │   └── ReaderGoneError         exit code 141: the reader of a stream or pipe has closed it
 ├── WorkerError             a worker process died or raised an unexpected exception
-├── MachineError            the machine lacks memory, room, threads or open files; no sample is at fault
+├── MachineError            the machine lacks memory, disk space, threads or open files; no sample is at fault
 └── Interrupted             exit code 130: Ctrl-C
 """
 
@@ -80,7 +80,7 @@ class Tar2tfError(Exception):
         message: what happened, one line, no trailing full stop.
         shard: the shard's path or URL.
         key: the sample's key.
-        member: the member of the shard, or the number of a record or row, as `record 7` or `row 7`.
+        member: the member of the shard, or the number of a record or row, such as `record 7` or `row 7`.
         offset: byte offset in the tar or TFRecord; for damage to the gzip stream, in the compressed bytes.
         hint: what to do next, one line.
 
@@ -214,7 +214,7 @@ def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, object]) ->
 
 
 class UsageError(Tar2tfError):
-    """The command, template or spec cannot be carried out."""
+    """The command, template or spec cannot be executed."""
 
     exit_code = 2
     family = "usage"
@@ -235,10 +235,10 @@ class RemoteError(UsageError):
 
 
 class OutputExistsError(UsageError):
-    """A file that no manifest of this conversion claims is in the way.
+    """A file that no manifest of this conversion lists exists at an output path.
 
     Args:
-        replaceable: whether `--overwrite` replaces it, as the hint then says unless there is a better one.
+        replaceable: whether `--overwrite` replaces it; if so, that is the default hint.
     """
 
     family = "output_exists"
@@ -280,8 +280,8 @@ class Lost(NamedTuple):
     Attributes:
         start: offset of its first byte in the tar or TFRecord, after decompression.
         end: offset after its last byte; None if the input is truncated, so that the amount missing is unknown.
-        bytes: number of bytes of the input that are there, but were not used; for a compressed input that cannot be
-            used at all, its stored size.
+        bytes: number of existing bytes of the input that were not used; for a compressed input that is not used at all,
+            its stored size.
     """
 
     start: int
@@ -305,7 +305,7 @@ class DamagedShardError(SourceError):
         kind: a word for the fault.
 
     Attributes:
-        lost: the part that was not read, if reading goes on after it.
+        lost: the part that was not read, if reading continues after it.
     """
 
     lost: Lost | None = None
@@ -315,7 +315,7 @@ class DamagedShardError(SourceError):
         self.kind = kind
 
     def add_lost(self, next_one: str, *, resumed: bool) -> None:
-        """Add to the message which bytes were not read: those up to the next member or record, or all that follow."""
+        """Add to the message the range of unread bytes, up to the next member or record or to the end."""
         if self.lost and self.lost.bytes:
             what = f"the part up to the next {next_one}" if resumed else "the rest of the shard"
             self.message += f"; {what} was not read ({self.lost.bytes:,} bytes)"
@@ -394,7 +394,7 @@ class MissingNameError(LackingError):
 
 
 class NotAdjacentError(SampleError):
-    """A key appears again after other keys: the shard must be read again to put its samples together."""
+    """A key appears again after other keys: the shard must be read again to regroup its samples."""
 
     kind = "not_adjacent"
 
@@ -431,7 +431,7 @@ class WorkerError(Tar2tfError):
 
 
 class MachineError(Tar2tfError):
-    """The machine lacks memory, room on a disk, threads or open files; no sample is at fault."""
+    """The machine lacks memory, disk space, threads or open files; no sample is at fault."""
 
     family = "machine"
 
@@ -487,7 +487,7 @@ def _lacking(what: str, remedy: str) -> MachineError:
 def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
     """Convert an exception that is not a sample's fault to a Tar2tfError; return None for any other.
 
-    Such an exception is a Tar2tfError itself, a missing package, or a lack of memory or the like on the machine.
+    Such an exception is a Tar2tfError itself, a missing package, or a lack of memory or another resource.
     """
     if isinstance(error, Tar2tfError):
         return error

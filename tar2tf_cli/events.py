@@ -56,7 +56,7 @@ class Events:
         """
 
     def resumed(self, shards: int) -> None:
-        """An interrupted run had finished this many shards, which are kept; by default, that is a note."""
+        """An interrupted run had finished this many shards, which are kept; emits a note by default."""
         self.note(f"continuing an interrupted run: {shards:,} shard{'' if shards == 1 else 's'} already done")
 
     def progress(self, size: int) -> None:

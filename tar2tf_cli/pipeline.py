@@ -23,8 +23,9 @@
 | `TFRecordStage` | examples | nothing | `to_tf_record`, `with_tfrecord_stage` |
 
 The methods may be called in any order. The first, third and last stage are required and may be set only once; any
-number of the others may be added, and they run in that order. A sample is a dict of bytes by extension with a string
-`__key__`; an example is a `TFExample`. Nothing is read before `do()`; then each stage pulls items from the one before.
+number of the others may be added, and they run in this order. A sample is a dict of bytes by extension with a string
+`__key__`; an example is a `TFExample`. Nothing is read before `do()`; then each stage pulls items from the previous
+one.
 
 A custom stage is a function from an iterator to an iterator. It may be lazy (a generator), eager (it reads everything
 and returns a list) or read ahead. One that counts:
@@ -59,16 +60,16 @@ One that sends samples to an HTTP service, with eight requests in flight, and yi
 
     Pipeline().from_tar(tar).with_samples_stage(through_service).sample_to_tf_example().to_tf_record(out).do()
 
-A pipeline reads tars, groups samples and writes examples with the code of `tar2tf convert`, so the records are the
-same, byte for byte, and so are the errors: for truncated tars, incomplete or repeated samples, and values that do not
-match their type. `do()` raises the error of a stage even if a later custom stage has swallowed it.
+A pipeline reads tars, groups samples and writes examples with the code of `tar2tf convert`, so records and errors are
+the same, byte for byte: errors for truncated tars, incomplete or repeated samples, and values that do not match their
+type. `do()` raises the error of a stage even if a later custom stage has swallowed it.
 
 To look at samples instead of writing them, end with `samples()`:
 
     for sample in Pipeline().from_tar("train-0.tar").transform_samples(rename("image", ["jpg", "jpeg"])).samples():
         print(sample["__key__"], len(sample["image"]))
 
-Output to an open file is kept in a temporary folder until all of it is made, so that nothing is written after an error.
+Output to an open file is kept in a temporary folder until it is complete, so that nothing is written after an error.
 
 A path with a field, or a limit, gives shards:
 
@@ -82,10 +83,10 @@ A path with a field, or a limit, gives shards:
     )
     train = load_dataset(done.manifest)
 
-The shards have the bytes that `tar2tf convert` writes with the same settings, and the manifest beside them works with
-`tar2tf verify` and `load_dataset`. Running the same program again continues a run that was killed, and does nothing if
-the run was finished; `done.up_to_date` is then true. If inputs, stages or settings have changed, it raises an error
-unless you pass `overwrite=True`.
+The shards are byte for byte the same as from `tar2tf convert` with the same settings, and the manifest next to them
+works with `tar2tf verify` and `load_dataset`. Running the same program again continues a run that was killed, and does
+nothing if the run was finished; `done.up_to_date` is then true. If inputs, stages or settings have changed, it raises
+an error unless you pass `overwrite=True`.
 
 - Tars given by path, without custom stages: each tar is an input of its own, `num_workers` processes work on several
   at once, and a run that continues does not repeat finished tars. Your functions are called in these processes; with
@@ -96,11 +97,11 @@ unless you pass `overwrite=True`.
   those of `convert`, but in gzip blocks of other lengths.
 
 Your functions and stages are identified by their name, the file that defines them and the values they are bound to:
-numbers, strings, lists and dicts of these, and functions of the same file. (If a start time is among them, every run
-is a different one.) The modules that they import are assumed not to change, and stages to give the same results for
-the same tars. A function that is bound to any other object, is a method or is defined in no file (as in a notebook)
-cannot be identified, and neither can the samples of a pipe or of a custom TarStage: such a run starts again after
-a kill, and once it is finished, running it again raises an error unless you pass `overwrite=True`.
+numbers, strings, lists and dicts of these, and functions of the same file. (If a start time is among them, every run is
+a different one.) The modules that they import are assumed not to change, and stages to give the same results for the
+same tars. A function that is bound to any other object, is a method or is not defined in a file (as in a notebook)
+cannot be identified, and neither can the samples of a pipe or of a custom TarStage: such a run starts again after a
+kill, and once it is finished, running it again raises an error unless you pass `overwrite=True`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plugins, found by name among the modules of some folders here and the entry points of other installed packages.
+"""Plugins, found by name among the modules of some folders of this package and the entry points of other packages.
 
 | entry points | the object | is known as |
 |---|---|---|
@@ -9,7 +9,7 @@
 | `tar2tf.formats` | a `ShardFormat` | `--to NAME`, a suffix, or the content of a file |
 | `tar2tf.checks` | a module with `check_record`, `check_sample` or both | every `verify` |
 
-Entry points are looked up only when a name is not one of ours (checks: in every `verify`), which takes two
+Entry points are looked up only for names that are not built in (checks: in every `verify`), which takes two
 milliseconds; the package that declares one is imported when its part is used.
 """
 
@@ -50,7 +50,7 @@ def load_plugin(group: PluginGroup, name: str) -> object | None:
     """Load the plugin of another package by its name; None if no package declares it.
 
     Raises:
-        UsageError: when the package cannot be imported, or lacks what it declares.
+        UsageError: when the package cannot be imported, or lacks the declared object.
     """
     entry = _entry_points(group, *sys.path).get(name)
     if entry is None:
@@ -113,7 +113,7 @@ def find_format(name: str) -> ShardFormat:
     """Return the shard format of a given name.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: when no format has this name.
     """
     from tar2tf_cli.api.shard_format import ShardFormat
 

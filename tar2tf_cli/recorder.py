@@ -4,8 +4,8 @@
     dataset = generate_dataset(get_tfrecord_filepaths("out/train"))
 
 Each directory is a separate conversion (`convert`) with its own manifest: repeating an interrupted call continues it,
-repeating a finished one does nothing, and `tar2tf verify out/train/_manifest.json` checks the result. The names are
-those of TFRecorder (github.com/gdoras/TFRecorder).
+repeating a finished one does nothing, and `tar2tf verify out/train/_manifest.json` checks the result. The names are the
+same as in TFRecorder (github.com/gdoras/TFRecorder).
 """
 
 from __future__ import annotations

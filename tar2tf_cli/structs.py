@@ -1,9 +1,9 @@
 """Dataclasses and named tuples that are cheap to define: their methods are shared, not compiled for each class.
 
-To define a standard one, Python compiles source text, which takes 1 to 10 million instructions. A conversion imports
-fifty of them, which was a quarter of its start-up. To make an object of ours takes one or two microseconds longer, so
-the constructor of a class is compiled once a hundred objects of it were made. Type checkers see the standard ones, and
-`dataclasses.fields` and `dataclasses.replace` work.
+To define a standard dataclass, Python compiles source text, which takes 1 to 10 million instructions. A conversion
+imports fifty of them, which took a quarter of its start-up time. Creating an object of these classes takes one or two
+microseconds longer, so the constructor of a class is compiled after a hundred of its objects. Type checkers see the
+standard classes, and `dataclasses.fields` and `dataclasses.replace` work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEW: Final = 100
 
 
 class _Factory:
-    """A field's default that a function makes anew for each object."""
+    """A field's default that a function makes for each object."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self.make = make
@@ -55,7 +55,7 @@ def _dataclass(cls: Any = None, *, frozen: bool = False, eq: bool = True, repr: 
 def _describe(cls: Any) -> None:
     """Give a class the names, types and defaults of its fields, those of its base classes first.
 
-    A class attribute with a method `check`, such as a field of a spec, decides which value is stored.
+    The method `check` of a class attribute, such as a field of a spec, returns the value to store.
     """
     cls._types = getattr(cls, "_types", {}) | cls.__annotations__
     defaults = {name: getattr(cls, name) for name in cls._types if hasattr(cls, name)}

@@ -1,6 +1,6 @@
 """Test suites for stores, sources, shard formats and ops, built-in ones and those of other packages; need pytest.
 
-Derive a class from a suite in a test file of your own, and override what its docstring names:
+Derive a class from a suite in your own test file, and override the fixtures and methods that its docstring names:
 
     from tar2tf_cli.testing import StoreSuite
 
@@ -9,7 +9,7 @@ Derive a class from a suite in a test file of your own, and override what its do
         def url(self) -> str:
             return "mem://bucket"
 
-Each test's name is a sentence that says what callers rely on.
+Each test's name is a sentence about something on which callers rely.
 """
 
 from __future__ import annotations

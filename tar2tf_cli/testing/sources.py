@@ -24,11 +24,12 @@ BIG = os.urandom(1 << 20) * 5 + b"the end"
 class SourceSuite:
     """Tests of a bucket as a source of shards, given its URL or path.
 
-    Override the fixture `bucket`, which gives a new empty bucket, and `put`; `delete` if the store cannot remove.
+    Override the fixture `bucket`, which returns a new empty bucket, and `put`; also `delete` if the store cannot remove
+    objects.
 
     Attributes:
         can_list: whether the bucket can be listed.
-        endpoint: the server's address, if the URL alone does not reach it.
+        endpoint: the server's address, if it is not in the URL.
     """
 
     can_list = True

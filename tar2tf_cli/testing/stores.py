@@ -32,11 +32,11 @@ def bytes_of(store: Store, item: ObjectInfo, start: int = 0, size: int | None = 
 class StoreSuite:
     """Tests of a store, given the URL of a bucket.
 
-    Override the fixture `url`, which gives the URL of a new empty bucket. Where the store cannot be written to,
-    override `upload`, too.
+    Override the fixture `url`, which returns the URL of a new empty bucket. If the store is read-only, override
+    `upload`, too.
 
     Attributes:
-        endpoint: the server's address, if the URL alone does not reach it.
+        endpoint: the server's address, if it is not in the URL.
     """
 
     endpoint: str | None = None
