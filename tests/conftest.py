@@ -54,7 +54,7 @@ gc.disable()  # until all tests are collected: next to nothing of it becomes gar
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background starts without
 
 
-LONGEST = ("s3", "aistore", "transformers", "killed", "gcs", "memory", "kernel", "azure", "ray", "readers")
+LONGEST = ("s3", "pages", "aistore", "transformers", "killed", "gcs", "memory", "kernel", "azure", "ray", "readers")
 """Groups of tests (`pytest.mark.xdist_group`) that begin first, as they take longest."""
 
 GROUPS = pytest.StashKey[str]()

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from verify_runs import Ran, a_tar, an_example, flipped, framed, some_examples, some_members, write
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 PAGE = Path(__file__).parents[2] / "docs/reference/inspect-verify.md"
 JPEG = tf.io.encode_jpeg(np.zeros((40, 40, 3), np.uint8)).numpy()

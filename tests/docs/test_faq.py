@@ -16,7 +16,7 @@ import pytest
 from commands import tar2tf
 from shards import PHOTOS, samples, write_members, write_tar
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 PAGE = Path(__file__).parents[2] / "docs" / "faq.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)

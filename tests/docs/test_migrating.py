@@ -15,7 +15,7 @@ import tar2tf_cli
 from tar2tf_cli import AisDataset, Conversion, Dataset, Input, Output, Tar2tfError, convert, ops, pipeline, recorder
 from tar2tf_cli.cli import all_commands
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path.name for path in (DOCS / "migrating").glob("*.md"))

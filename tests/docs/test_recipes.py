@@ -14,7 +14,7 @@ import pytest
 from shards import samples, samples_of, write_tar
 from tar2tf_cli import open_records, verify
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 

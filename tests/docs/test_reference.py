@@ -22,7 +22,7 @@ from tar2tf_cli.ops import OPS, parse_op
 from tar2tf_cli.plugins import preset_names
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"

@@ -11,7 +11,7 @@ import pytest
 
 from shards import samples, write_tar
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 ROOT = Path(__file__).parents[2]
 TESTED_ELSEWHERE = {"reference/three-ways.md", "reference/extending.md"}

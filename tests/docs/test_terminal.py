@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.xdist_group("pages")
 
 ROOT = Path(__file__).parents[2]
 _spec = importlib.util.spec_from_file_location("terminal", ROOT / "docs" / "terminal.py")

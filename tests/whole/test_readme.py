@@ -14,7 +14,7 @@ import fork_server
 from readme import README, ROOT
 from shards import PHOTOS, shards_in
 
-pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.on_disk]
+pytestmark = [pytest.mark.xdist_group("pages"), pytest.mark.on_disk]
 
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -e . && "
