@@ -232,7 +232,7 @@ class RemoteSinkSuite(SinkSuite):
         assert self.objects(place) == self.local(shards, "50")
 
     def test_a_killed_run_continues(self, place: str, shards: Path, tmp_path: Path) -> None:
-        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "3", "-j", "1"]
+        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "--records-per-shard", "8", "-j", "1"]
 
         def some_are_there() -> bool:
             fresh = open_sink(f"{place}/t-<>.record")
@@ -245,7 +245,7 @@ class RemoteSinkSuite(SinkSuite):
         done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
-        assert self.objects(place) == self.local(shards, "3", *options)
+        assert self.objects(place) == self.local(shards, "8", *options)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
         assert tar2tf("verify", place).returncode == 0
 
@@ -276,7 +276,7 @@ class RemoteSinkSuite(SinkSuite):
     def test_tars_are_written_by_a_run_that_was_killed_and_updated_and_proved(
         self, place: str, changing: Path, tmp_path: Path
     ) -> None:
-        limit = ["--records-per-shard", "3"]
+        limit = ["--records-per-shard", "8"]
         command = ["convert", str(changing), "-o", f"{place}/t-<>.tar", *limit, "-j", "1"]
 
         def some_are_there() -> bool:
@@ -330,7 +330,7 @@ class RemoteSinkSuite(SinkSuite):
         self, place: str, shards: Path, tmp_path: Path
     ) -> None:
         """As after a container was started again."""
-        limit = ["--records-per-shard", "3", "--index"]
+        limit = ["--records-per-shard", "8", "--index"]
         command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "-j", "1", *limit]
         options = self.killed_when(lambda: len(self.objects(place, required=False)) >= 7, command, tmp_path)
         before = self.settled(place)
@@ -340,7 +340,7 @@ class RemoteSinkSuite(SinkSuite):
         done = tar2tf(*command, *options)
         assert done.returncode == 0, done.stderr
         assert f"continuing a killed run: its working folder is gone, so {len(before)} files" in done.stderr
-        assert self.objects(place) == self.local(shards, "3", *options, "--index")
+        assert self.objects(place) == self.local(shards, "8", *options, "--index")
         assert before.items() <= self.versions(place).items()  # none of them was uploaded again
         assert not self.staged(place)
 
