@@ -93,6 +93,7 @@ def test_torch_loads_shuffled_batches(records: Records, workers: int, method: st
         batch_size=5,
         shuffle=True,
         num_workers=workers,
+        persistent_workers=workers > 0,
         multiprocessing_context=method,
         generator=torch.Generator().manual_seed(2),
     )

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-CASES = 300
+CASES = 100
 """Of each kind of move, of which there are seven."""
 
 GEOMETRY = Geometry((Boxes("boxes.json:b.*.box", format="xyxy"),), (Points("points.json:*"),), (Mask("mask"),))

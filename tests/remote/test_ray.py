@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -99,28 +99,37 @@ def beside(folder: Path) -> list[tuple[str, ...]]:
     return [tuple(option.format(folder) for option in layout) for layout in LAYOUTS.values()]
 
 
+def connected_once(cluster: Cluster, commands: Sequence[Sequence[str | Path]]) -> subprocess.CompletedProcess[str]:
+    """Run commands in one process that is connected to the cluster, whose processes then start only once."""
+    code = f"""
+        import ray
+        from tar2tf_cli.cli import main
+        ray.init({cluster.address!r}, logging_level="ERROR", log_to_driver=False)
+        for command in {[[*map(str, command)] for command in commands]!r}:
+            try:
+                main(command)
+            except SystemExit as end:
+                assert not end.code
+        assert ray.is_initialized()
+        raise SystemExit(0)
+    """
+    done = tar2tf(code=textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_bytes_and_manifests_are_those_of_local_runs(mixed: Path, cluster: Cluster, tmp_path: Path) -> None:
     """In one process, which connects once, as a user of the Python API would."""
     layouts = beside(tmp_path)
     for number, (path, *options) in enumerate(layouts):
         convert(mixed, "-o", tmp_path / "one" / str(number) / path, *options, "-j", "1", "-q")
         convert(mixed, "-o", tmp_path / "two" / str(number) / path, *options, "-j", "2", "-q")
-    code = f"""
-        import ray
-        from tar2tf_cli.cli import main
-        ray.init({cluster.address!r}, logging_level="ERROR", log_to_driver=False)
-        for number, (path, *options) in enumerate({layouts!r}):
-            for _ in ("new", "up to date"):
-                try:
-                    out = f"{tmp_path}/ray/{{number}}/{{path}}"
-                    main(["convert", {str(mixed)!r}, "-o", out, *options, "--engine", "ray"])
-                except SystemExit as end:
-                    assert not end.code
-        assert ray.is_initialized()
-        raise SystemExit(0)
-    """
-    done = tar2tf(code=textwrap.dedent(code))
-    assert done.returncode == 0, done.stderr
+    commands = [
+        ["convert", mixed, "-o", f"{tmp_path}/ray/{number}/{path}", *options, "--engine", "ray"]
+        for number, (path, *options) in enumerate(layouts)
+        for _ in ("new", "up to date")
+    ]
+    done = connected_once(cluster, commands)
     assert done.stderr.count("up to date") == len(LAYOUTS)
     assert tree(tmp_path / "ray") == tree(tmp_path / "one") == tree(tmp_path / "two")
 
@@ -132,13 +141,18 @@ def test_the_number_of_tasks_at_once_can_be_given(mixed: Path, on_ray: list[str]
     assert tree(tmp_path / "ray") == tree(tmp_path / "here")
 
 
-def test_boxes_points_masks_and_sizes_follow_their_images_as_in_local_runs(on_ray: list[str], tmp_path: Path) -> None:
+def test_boxes_points_masks_and_sizes_follow_their_images_as_in_local_runs(cluster: Cluster, tmp_path: Path) -> None:
     tars = annotated_tars(tmp_path / "in")
-    for engine, where in (("here", []), ("ray", on_ray)):
+
+    def commands(folder: Path) -> Iterator[list[str | Path]]:
         for name, options in TARS.items():
-            convert(tars, "-o", tmp_path / engine / name / "<>.record", *options, *where, "-q")
+            yield ["convert", tars, "-o", folder / name / "<>.record", *options, "-q"]
         records = tmp_path / "here" / "detection"
-        convert(records, "-o", tmp_path / engine / "again" / "<>.record", *RECORDS, *where, "-q")
+        yield ["convert", records, "-o", folder / "again" / "<>.record", *RECORDS, "-q"]
+
+    for command in commands(tmp_path / "here"):
+        assert tar2tf(*command).returncode == 0
+    connected_once(cluster, [[*command, "--engine", "ray"] for command in commands(tmp_path / "ray")])
     assert tree(tmp_path / "ray") == tree(tmp_path / "here")
     for name in ("detection", "again"):
         check_sizes(*shards_in(tmp_path / "ray" / name))
