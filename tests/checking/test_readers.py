@@ -17,6 +17,8 @@ from tar2tf_cli import open_records, verify
 from tar2tf_cli.checking.readers import READERS
 from verify_runs import Ran, a_tar, an_example, framed, write
 
+pytestmark = pytest.mark.xdist_group("ray data")
+
 SAMPLES = [
     (f"{number:04d}.{name}", data)
     for number in range(8)

@@ -163,6 +163,7 @@ def test_a_schema_is_one_by_which_tensorflow_parses_the_examples(mixed: Path) ->
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.xdist_group("ray data")  # whose tests share the Ray that starts with the first of them
 def test_ray_reads_lists_of_different_lengths_with_the_schema(mixed: Path) -> None:
     ray = pytest.importorskip("ray.data")
     schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
