@@ -142,3 +142,42 @@ def test_many_objects_of_a_class_are_made_alike() -> None:
     for kind in (Tar, Span):
         with pytest.raises(TypeError):
             kind(1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("change", [lambda shard: setattr(shard, "name", "b"), lambda shard: delattr(shard, "name")])
+def test_what_a_frozen_field_refuses_is_named_as_by_the_standard_library(change: Callable[[object], None]) -> None:
+    said = []
+    for shard in (Shard("a"), StandardShard("a")):
+        with pytest.raises(dataclasses.FrozenInstanceError) as caught:
+            change(shard)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "given", "says"),
+    [
+        ((), {}, "missing a required argument: 'name'"),
+        (("a", 1, 2), {}, "too many positional arguments"),
+        (("a",), {"name": "b"}, "multiple values for argument 'name'"),
+        (("a",), {"sizes": 1}, "got an unexpected keyword argument 'sizes'"),
+        ((), {"size": 1}, "missing a required argument: 'name'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(args: tuple[object, ...], given: dict[str, object], says: str) -> None:
+    @structs.dataclass
+    class File:
+        name: str
+        size: int = 0
+
+    class Extent(structs.NamedTuple):
+        name: str
+        size: int = 0
+
+    for kind in (File, Extent):
+        with pytest.raises(TypeError) as caught:
+            kind(*args, **given)  # type: ignore[arg-type]
+        assert str(caught.value) == says
+    with pytest.raises(TypeError) as caught:
+        Extent("a")._replace(start=1, end=2)
+    assert str(caught.value) == "got unexpected field names: ['start', 'end']"

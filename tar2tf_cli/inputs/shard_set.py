@@ -647,8 +647,7 @@ def _shards_among(
         elif name in heads and heads[name].format == "manifest":
             manifests.append(name)
         elif name in heads or listed:
-            known = name.endswith(".idx") or shape(name) not in shapes
-            (others if known else kept).append(item)
+            (kept if shape(name) in shapes else others).append(item)
         elif not name.endswith(".idx"):
             kept.append(item)
     names_of_others = [item.name for item in others if not item.name.endswith(".idx")]

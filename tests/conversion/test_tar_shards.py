@@ -464,8 +464,10 @@ def test_the_dry_run_shows_the_members_of_the_first_sample(tmp_path: Path) -> No
 
 def test_readers_of_records_say_that_shards_are_tars(tmp_path: Path) -> None:
     convert(write_tar(tmp_path / "in.tar", samples(3)), "-o", tmp_path / "x.tar")
-    with pytest.raises(UsageError, match="its shards are tars, not TFRecord"):
+    with pytest.raises(UsageError) as caught:
         load_dataset(tmp_path / "_x-manifest.json")
+    hint = "read them with open_records or webdataset, or convert them to TFRecord: tar2tf convert"
+    assert str(caught.value) == f"{tmp_path}/_x-manifest.json: its shards are tars, not TFRecord; {hint}"
 
 
 def test_python_says_the_same(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.datasets.parsing import feature_description
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.feature_map import FeatureMap, Schema
-from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
+from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, raw
 from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -270,6 +270,70 @@ def test_a_schema_does_not_depend_on_the_order_or_grouping_of_examples(features:
     joined = schema(features[:cut])
     joined.update(Schema.from_json(schema(features[cut:]).to_json()))
     assert joined.describe() == whole
+
+
+# --- Kinds that do not go together ---
+
+BYTE, BYTES_OF_ONE, WORDS = raw(b"x", ()), raw(b"x", (1,)), raw(b"xyxy", (2,), "uint16")
+ONE, NUMBERS, SQUARE = int64_list([1], ()), int64_list([1, 2]), int64_list([1, 2, 3, 4], (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("known", "look", "says"),
+    [
+        (BYTE, BYTES_OF_ONE, "uint8 of rank 1 here and uint8 of rank 0 elsewhere"),
+        (BYTES_OF_ONE, BYTE, "uint8 of rank 0 here and uint8 of rank 1 elsewhere"),
+        (BYTES_OF_ONE, WORDS, "uint16 of rank 1 here and uint8 of rank 1 elsewhere"),
+        (WORDS, b"plain", "bytes of rank 0 here and uint16 of rank 1 elsewhere"),
+        (b"plain", BYTE, "uint8 of rank 0 here and bytes of rank 0 elsewhere"),
+        (b"plain", ONE, "int64 of rank 0 here and bytes of rank 0 elsewhere"),
+        (ONE, SQUARE, "int64 of rank 2 here and int64 of rank 0 elsewhere"),
+        (SQUARE, NUMBERS, "int64 of rank 1 here and int64 of rank 2 elsewhere"),
+        (NUMBERS, float_list([1.0, 2.0]), "float32 of rank 1 here and int64 of rank 1 elsewhere"),
+    ],
+)
+def test_kinds_that_do_not_go_together_are_named_with_what_to_do(known: Any, look: Any, says: str) -> None:
+    schema = Schema()
+    schema.add({"v": known})
+    hint = "make it one kind with an op or --type v=TYPE"
+    with pytest.raises(SampleError) as caught:
+        schema.add({"v": look})
+    assert caught.value.sentence == f"the feature 'v' is {says}; {hint}"
+    apart, other = Schema(), Schema()
+    apart.add({"v": known})
+    other.add({"v": look})
+    with pytest.raises(SampleError) as caught:
+        apart.update(other)
+    assert caught.value.sentence == f"the feature 'v' is {says}; {hint}"
+    mixed = Schema(allows_mixed=True)
+    for feature in (known, look, known):
+        mixed.add({"v": feature, "n": ONE})
+    assert (mixed.mixed, [*mixed.describe()]) == (["v"], ["n"])
+
+
+@pytest.mark.parametrize(
+    ("features", "shape"),
+    [
+        ([ONE, NUMBERS], [None]),
+        ([NUMBERS, ONE, ONE], [None]),
+        ([ONE, int64_list([1])], [1]),
+        ([int64_list([1]), ONE], [1]),
+        ([NUMBERS, int64_list([3, 4])], [2]),
+        ([SQUARE, int64_list([1, 2], (1, 2)), SQUARE], [None, 2]),
+        ([SQUARE, int64_list([])], [None, 2]),
+        ([int64_list([]), SQUARE], [None, 2]),
+        ([b"a", bytes_list([b"a", b"b"])], [None]),
+        ([bytes_list([b"a"]), b"a"], [1]),
+        ([BYTES_OF_ONE, raw(b"xy", (2,))], [None]),
+        ([BYTE, raw(b"y", ())], []),
+    ],
+)
+def test_shapes_that_differ_have_null_where_they_do(features: list[Any], shape: list[int | None]) -> None:
+    schema = Schema()
+    for feature in features:
+        schema.add({"v": feature})
+    (described,) = schema.describe().values()
+    assert (described["shape"], described["count"]) == (shape, len(features))
 
 
 # --- Files ---

@@ -14,8 +14,9 @@ from commands import tar2tf
 from interruptions import kill_once_published
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
 from tar2tf_cli import open_records, verify
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
+from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.spec.templates import FileSpec
 from verify_runs import an_example, framed, write
 
@@ -356,3 +357,88 @@ def test_files_that_describe_shards_to_other_tools_are_named_and_left_alone(tmp_
         assert said in run(command[0], tmp_path / "in", *command[1:])
     with open_records(str(tmp_path / "in")) as found:
         assert len(found) == 4
+
+
+# --- 8: words ---
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (
+            ["a-1.tar", "part-r-00000"],
+            "holds 1 tar and 1 TFRecord; name one kind with a template, such as 'a-*.tar' or 'part-r-*'",
+        ),
+        (
+            ["a.tar", "b.tar", "x.tfrecord", "y.record"],
+            "holds 2 tars and 2 TFRecords; name one kind with a template, such as '*.tar' or '*.tfrecord'",
+        ),
+        (
+            ["a.tar", "records"],
+            "holds 1 tar and 1 TFRecord; name one kind with a template, such as '*.tar' or 'records'",
+        ),
+        (
+            ["x-00000-of-00001", "x-00000-of-00002", "x-00001-of-00002"],
+            "holds shards of two sets with one name: x-00000-of-00001 and x-00000-of-00002 state different totals;"
+            " name the shards of one with a template, such as '*-of-00002'",
+        ),
+        (
+            ["x-00000-of-00002"],
+            "the shard x-00001-of-00002 is missing; restore it, or add ignore_gaps=True to convert the others",
+        ),
+        (
+            ["x-00001-of-00005", "x-00003-of-00005", "y-00000-of-00002"],
+            "the shard x-00000-of-00005 and 3 more are missing; restore it, or add"
+            " ignore_gaps=True to convert the others",
+        ),
+        (
+            ["train-0.record", "test-0.record", "test-1.record"],
+            "holds the splits test, train; keep each, or name one with a template, such as 'test*'",
+        ),
+    ],
+    ids=lambda value: value.partition("; ")[0] if isinstance(value, str) else "",
+)
+def test_sets_that_are_no_set_are_refused_with_what_to_do(names: list[str], says: str, tmp_path: Path) -> None:
+    for number, name in enumerate(names):
+        if name.endswith(".tar"):
+            write_tar(tmp_path / name, samples(2, first=2 * number))
+        else:
+            write(tmp_path / name, some(2, 2 * number))
+    shards = resolve(str(tmp_path))
+    found = []
+    for check in (shards.check_kinds, shards.check_totals, shards.check_one_split, shards.check_complete):
+        try:
+            check(*["keep each, or "] * (check == shards.check_one_split))  # type: ignore[operator]
+        except Tar2tfError as error:
+            found.append(str(error))
+    assert found[:1] == [f"{tmp_path}: {says}"]
+
+
+def test_notes_name_what_was_left_out_and_what_is_missing(tmp_path: Path) -> None:
+    for number in (0, 2, 5):
+        write(tmp_path / f"x-{number}.record", some(2, number))
+    for name in ("a.txt", "b.md", "x-0.record.idx", "x-7.record.idx"):
+        write(tmp_path / name, b"1 2\n")
+    shards = resolve(str(tmp_path))
+    assert [item.name for item in shards.items] == ["x-0.record", "x-2.record", "x-5.record"]
+    assert [*shards.notes()] == ["note: 3 shards missing from the numbering, first: x-1.record"]
+    assert [*shards.notes(of_faults=False)] == []
+    assert [*shards.note_on_others()] == ["2 files skipped (neither tar nor TFRecord): a.txt, b.md"]
+    assert shards.lacking() == []
+    for name in ("x-1-of-4", "x-3-of-4"):
+        write(tmp_path / "of" / name, some(1))
+    assert resolve(str(tmp_path / "of")).lacking() == ["x-0-of-4", "x-2-of-4"]
+
+
+def test_a_folder_has_one_manifest(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in.tar", samples(4))
+    for name in ("a", "b", "c", "d"):
+        run("convert", tmp_path / "in.tar", "-o", tmp_path / f"out/{name}.record")
+    with pytest.raises(UsageError) as caught:
+        resolve(str(tmp_path / "out")).folder_manifest()
+    names = "_a-manifest.json, _b-manifest.json, _c-manifest.json"
+    assert str(caught.value) == f"{tmp_path}/out: has 4 manifests; name one: {names}"
+    for name in ("b", "c", "d"):
+        (tmp_path / f"out/_{name}-manifest.json").unlink()
+    assert resolve(str(tmp_path / "out")).folder_manifest() == f"{tmp_path}/out/_a-manifest.json"
+    assert resolve(str(tmp_path / "out/a.record")).folder_manifest() is None
