@@ -165,9 +165,10 @@ def test_an_entry_up_to_the_limit_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_an_entry_of_one_byte_above_the_limit_is_refused(suffix: str, tmp_path: Path) -> None:
     tar = tmp_path / f"in{suffix}"
-    write_members(tar, [("a.txt", b"1" * 3001)])
+    write_members(tar, [("a.json", b'{"a": "b"}'.ljust(3001))])
     for most in (3001, 3000):
-        conversion = Conversion(str(tar), str(tmp_path / f"{most}.record"), ops=["filter:txt>0"], max_entry_size=most)
+        selected = {"a": "json:a"}
+        conversion = Conversion(str(tar), str(tmp_path / f"{most}.record"), select=selected, max_entry_size=most)
         if most == 3001:
             assert tar2tf_cli.convert(conversion, workers=1).records == 1
             continue
@@ -175,7 +176,7 @@ def test_an_entry_of_one_byte_above_the_limit_is_refused(suffix: str, tmp_path: 
             tar2tf_cli.convert(conversion, workers=1)
         fault = "is 3,001 bytes long, but has to fit in memory, where the limit is 3,000"
         hint = "raise --max-entry-size (max_entry_size in YAML and Python), or leave the entry out"
-        assert (caught.value.message, caught.value.member, caught.value.hint) == (fault, "a.txt", hint)
+        assert (caught.value.message, caught.value.member, caught.value.hint) == (fault, "a.json", hint)
 
 
 def test_the_limit_in_yaml_and_python(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from commands import tar2tf
 from interruptions import kill_once_published
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
 from tar2tf_cli import open_records, verify
-from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
 from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.spec.templates import FileSpec
@@ -215,6 +215,23 @@ def test_an_unfinished_conversion_is_noticed_however_its_output_is_named(
     kill_once_published(second, *command)
     folder = next(tmp_path.glob("out/**/x-*.record")).parent
     assert "_x-manifest.json is not finished (unfinished)" in run("verify", folder, code=1)
+
+
+def test_an_update_that_was_killed_is_noticed_among_several_manifests(unfinished: Path, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "small.tar", samples(3))
+    for name in ("first", "second"):
+        run("convert", tar, "-o", tmp_path / name / "x-<>.record")
+    shutil.copytree(unfinished / ".x-manifest.tar2tf", tmp_path / "first/.x-manifest.tar2tf")
+    manifests = [str(tmp_path / f"{name}/_x-manifest.json") for name in ("first", "second")]
+    says = f"the conversion that writes {manifests[0]} is not finished"
+    for one, other in (manifests, manifests[::-1]):
+        shards = resolve(one, [other])
+        assert [*shards.notes()] == [f"note: {says}"]
+        assert shards.lacking() == ["_x-manifest.json"]
+        with pytest.raises(SourceError) as caught:
+            shards.check_complete()
+        hint = "run the command that writes it again, or add --ignore-gaps to use the shards that exist"
+        assert (caught.value.message, caught.value.hint) == (says, hint)
 
 
 def test_a_folder_above_that_may_not_be_listed_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,81 @@ def test_lists_beside_boxes_lose_the_items_of_dropped_ones() -> None:
     assert json.loads(made["json"]) == {"boxes": [[3, 3, 4, 4]], "labels": ["dog"], "other": [1, 2]}
 
 
+def three_boxes(entry: str = "json") -> dict[str, Any]:
+    """A sample with three boxes, in JSON or an array, of which a crop of the middle keeps the second."""
+    boxes, labels = [[0, 0, 4, 4], [8, 8, 4, 4], [1, 1, 2, 2]], ["cat", "dog", "fox"]
+    sample = {"__key__": "a", "jpg": pixels(20, 20)}
+    if entry != "json":
+        return sample | {"boxes": np.array(boxes, np.int32), "labels": np.array([7, 8, 9]), "few": np.array([1])}
+    text = json.dumps({"boxes": boxes, "labels": labels, "ids": [7, 8, 9], "few": [1]}).encode()
+    return {**sample, "json": text, "other.json": text}
+
+
+@pytest.mark.parametrize(
+    ("boxes", "says"),
+    [
+        (
+            "json:boxes",
+            "a box of 'json' is no longer visible, and nothing says which values go with it; name the lists with"
+            " an item for each box: beside=json:PATH+json:PATH, or beside=none",
+        ),
+        ("json:boxes,beside=json:few", "has 3 boxes, but 1 values of 'json:few'"),
+        ("json:boxes,beside=json:labels+json:few", "has 3 boxes, but 1 values of 'json:few'"),
+        (
+            "json:boxes,beside=other.json:labels",
+            "'other.json:labels' is in another entry than its boxes; put them into one entry, or make a function of it:"
+            " --op func:FILE.py:NAME",
+        ),
+        ("json:boxes.0", "its only box is no longer visible"),
+        ("json:nothing", "entry 'json' has nothing at 'nothing'"),
+        ("json:boxes,beside=json:nothing", "entry 'json' has nothing at 'nothing'"),
+        (
+            "boxes",
+            "a box of 'boxes' is no longer visible, and nothing says which values go with it; name the lists with"
+            " an item for each box: beside=ENTRY+ENTRY, or beside=none",
+        ),
+        ("boxes,beside=few", "has 3 boxes, but 1 values of 'few'"),
+        (
+            "boxes,beside=labels+gone",
+            "has no entry 'gone', which goes with its boxes, only jpg, boxes, labels, few",
+        ),
+        ("gone", "has no entry 'gone' for boxes, only jpg, boxes, labels, few"),
+        ("labels", "entry 'labels' is int64 of shape [3], not boxes of 4 numbers"),
+    ],
+)
+def test_boxes_that_cannot_be_dropped_are_named_with_what_to_do(boxes: str, says: str) -> None:
+    with pytest.raises((SampleError, UsageError)) as caught:
+        follow(three_boxes(boxes.partition(":")[0]), "crop:jpg,10x10", boxes=boxes)
+    assert caught.value.sentence == says
+
+
+@pytest.mark.parametrize(
+    ("beside", "labels", "ids"),
+    [
+        ("json:labels", ["dog"], [7, 8, 9]),
+        ("json:labels+json:ids", ["dog"], [8]),
+        ("json:labels.*+json:ids.*", ["dog"], [8]),
+        ("none", ["cat", "dog", "fox"], [7, 8, 9]),
+    ],
+)
+def test_several_boxes_are_dropped_with_their_own_items(beside: str, labels: list[str], ids: list[int]) -> None:
+    made = follow(three_boxes(), "crop:jpg,10x10", boxes=f"json:boxes,beside={beside}")
+    assert json.loads(made["json"]) == {"boxes": [[3, 3, 4, 4]], "labels": labels, "ids": ids, "few": [1]}
+    kept = follow(three_boxes(), "resize:jpg,10x10", boxes="json:boxes")
+    assert json.loads(kept["json"])["boxes"] == [[0, 0, 2, 2], [4, 4, 2, 2], [0.5, 0.5, 1, 1]]
+
+
+def test_arrays_of_boxes_lose_rows_with_what_goes_with_them() -> None:
+    for beside, labels in (("labels", [8]), ("none", [7, 8, 9])):
+        made = follow(three_boxes("boxes"), "crop:jpg,10x10", boxes=f"boxes,beside={beside}")
+        assert (made["boxes"].tolist(), made["labels"].tolist(), made["few"].tolist()) == ([[3, 3, 4, 4]], labels, [1])
+    kept = follow(three_boxes("boxes"), "flip:jpg", boxes="boxes,beside=labels")
+    assert (kept["boxes"].tolist(), kept["labels"].tolist()) == (
+        [[16, 0, 4, 4], [8, 8, 4, 4], [17, 1, 2, 2]],
+        [7, 8, 9],
+    )
+
+
 def test_lines_of_yolo_follow_with_their_classes() -> None:
     text = b"0 0.2 0.4 0.2 0.4\n\n2 0.9 0.8 0.2 0.4 0.75\r\n1 0.5 0.5 0.4 0.4\n"
     sample = {"__key__": "a", "jpg": pixels(50, 100), "txt": text}
