@@ -58,8 +58,20 @@ def print_words(trees: Mapping[Path, ast.Module]) -> None:
     asked = Counter(path.relative_to(ROOT).parts[0] for path, node in nodes if asks_format(node))
     rooms = "".join(f", {room} {count}" for room, count in asked.most_common() if room != "formats")
     print(f"is_tar      {asked.total() - asked['formats']} uses outside formats/{rooms}")
+    methods = Counter({name: len(found) for name, found in interfaces(trees).items()})
+    print(f"interfaces  {', '.join(f'{name} {count}' for name, count in methods.most_common())}")
     classes = Counter({node.name: len(attributes(node)) for _, node in nodes if isinstance(node, ast.ClassDef)})
     print(f"attributes  {', '.join(f'{name} {count}' for name, count in classes.most_common(5))}")
+
+
+def interfaces(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
+    """The methods and properties that each interface of `api/` declares itself."""
+    found: dict[str, list[str]] = {}
+    for node in [node for path, tree in trees.items() if path.parent == ROOT / "api" for node in tree.body]:
+        if isinstance(node, ast.ClassDef) and {"ABC", "Protocol", *found} & {*map(ast.unparse, node.bases)}:
+            names = [method.name for method in node.body if isinstance(method, ast.FunctionDef)]
+            found[node.name] = [name for name in names if not name.startswith("__")]
+    return found
 
 
 def has_any(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

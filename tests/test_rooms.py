@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 import tar2tf_cli
+from benchmarks.house import interfaces
 
 ROOT = Path(tar2tf_cli.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 MOST_FLOORS = 14
+MOST_METHODS = 8
 GROUND = {"api", "errors", "events", "plugins", "structs"}
 """The rooms of the lowest floor, which import nothing but one another."""
 
@@ -100,6 +102,13 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def test_a_circle_of_files_is_found_and_named() -> None:
     with pytest.raises(AssertionError, match="in a circle: a -> b -> a"):
         floors({"c": {"a"}, "a": {"b"}, "b": {"a"}})
+
+
+def test_no_interface_has_more_than_eight_methods_of_its_own() -> None:
+    """Properties count; facts that never change are attributes, and what few parts have is an interface of its own."""
+    found = interfaces({path: parsed(path.read_text()) for path in FILES})
+    assert {"Source", "Store", "ShardFormat", "Op", "Backend", "Engine", "BulkStore", "SampleSource"} <= found.keys()
+    assert {name: methods for name, methods in found.items() if len(methods) > MOST_METHODS} == {}
 
 
 def test_every_folder_says_what_it_is_for() -> None:

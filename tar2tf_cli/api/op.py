@@ -131,12 +131,6 @@ class Op(ABC):
         """Return the op as in manifests and spec files, `{NAME: VALUE}`; `from_value` parses VALUE to an equal op."""
 
     @property
-    def as_flag(self) -> str:
-        """Return the value of `--op` that gives this op, or the op's name if no single value does."""
-        value = self.canonical()[self.name]
-        return f"{self.name}:{value}" if isinstance(value, str) else self.name
-
-    @property
     def filter_entry(self) -> str | None:
         """Name of the one entry by which the op skips a sample or keeps it unchanged; None if it does anything else."""
         return None

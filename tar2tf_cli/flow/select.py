@@ -25,7 +25,7 @@ from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.ops.base import missing_entry
+from tar2tf_cli.ops.base import as_flag, missing_entry
 from tar2tf_cli.ops.select import ANY
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.spec.key_lists import has_escapes, keys_in
@@ -618,5 +618,5 @@ class SampleFilter:
             kept = [op.apply(sample, self._context) is not None for sample in samples]
             batch = batch.compress(kept)
             digests = [*compress(digests, kept)]
-            report.filtered[op.as_flag] += len(samples) - len(batch)
+            report.filtered[as_flag(op)] += len(samples) - len(batch)
         return batch, digests

@@ -12,7 +12,7 @@ from tar2tf_cli.api.values import Feature, Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.tf_example import TFExample, transform
 from tar2tf_cli.formats.files import whole_sample
-from tar2tf_cli.ops.base import apply_ops
+from tar2tf_cli.ops.base import apply_ops, as_flag
 from tar2tf_cli.structs import dataclass, replace
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _counting(filtered: Counter[str]) -> Callable[[Op], None]:
 
     def skipped(op: Op) -> None:
         with lock:
-            filtered[op.as_flag] += 1
+            filtered[as_flag(op)] += 1
 
     return skipped
 

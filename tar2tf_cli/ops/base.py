@@ -248,6 +248,12 @@ def runs_own_code(op: Op) -> bool:
     return any(callable(value) or isinstance(value, Op) for value in op.bound)
 
 
+def as_flag(op: Op) -> str:
+    """Return the value of `--op` that gives an op, or the op's name if no single value does."""
+    value = op.canonical()[op.name]
+    return f"{op.name}:{value}" if isinstance(value, str) else op.name
+
+
 def parse_op(item: object) -> Op:
     """Parse an item of `ops`: an op, text as for `--op`, or `{resize: {ext: jpg, size: [9, 9]}}`.
 

@@ -352,23 +352,13 @@ class CheckedUserOp(_Internal):
 
     def __init__(self, op: Op, geometry: Geometry) -> None:
         self._op = op
+        self.name, self.usage, self.by_name = op.name, op.usage, op.by_name  # type: ignore[misc]
         boxes, points, masks, *_ = geometry
         self._of = [*(item.of for item in boxes), *(item.of for item in points), *(item.of for item in masks)]
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name of the user's op."""
-        return self._op.name
-
-    @property
-    def as_flag(self) -> str:
+    def canonical(self) -> dict[str, JsonValue]:
         """Return the form of the user's op."""
-        return self._op.as_flag
-
-    @property
-    def by_name(self) -> bool:  # type: ignore[override]
-        """Whether the user's op uses only entries that it names."""
-        return self._op.by_name
+        return self._op.canonical()
 
     def apply(self, sample: Sample, context: OpContext) -> Samples:
         """Apply the user's op.

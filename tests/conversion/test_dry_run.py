@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from commands import tar2tf
+from declared_geometry import annotated_tars
 from shards import PHOTOS, examples, members_of, samples, shards_in, tree, write_members, write_tar
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.events import Events
@@ -107,6 +108,17 @@ def test_a_first_sample_that_is_dropped_or_multiplied_is_shown_so(tmp_path: Path
     (tmp_path / "f.py").write_text("def twice(sample):\n    return [sample, sample]\n")
     twice = tar2tf("convert", PHOTOS, "-o", tmp_path / "x", "--op", "func:f.py:twice", "--dry-run", cwd=tmp_path)
     assert "after func f.py:twice: 2 samples" in twice.stdout
+
+
+def test_a_function_among_ops_that_boxes_follow_is_a_step(tmp_path: Path) -> None:
+    annotated_tars(tmp_path)
+    (tmp_path / "f.py").write_text("def same(sample):\n    return sample\n")
+    ops = ["--op", "decode:jpg", "--op", "func:f.py:same", "--boxes", "json:annotations.*.bbox"]
+    done = tar2tf("convert", "0.tar", "-o", "x.record", *ops, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    steps = [line for line in done.stdout.splitlines() if line.startswith("after ")]
+    follow = "after follow json:annotations.*.bbox:"
+    assert steps == ["after decode ext=jpg:", follow, "after func f.py:same:", follow]
 
 
 def test_a_shard_without_samples_fails_as_the_conversion_would(tmp_path: Path) -> None:
