@@ -126,8 +126,8 @@ def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iter
     import json
 
     from tar2tf_cli.api.store import at_folder
-    from tar2tf_cli.stores import is_writable
     from tar2tf_cli.stores.objects import read_object, retry
+    from tar2tf_cli.stores.schemes import is_writable
 
     top = at_folder(store, "").locate("")
     if not (store.can_list and is_writable(type(store)) and f"{folder}/".startswith(top)):

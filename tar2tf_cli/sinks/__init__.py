@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import UsageError, alternatives
 from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
 from tar2tf_cli.spec.urls import ConnectionOptions, check_url, is_remote
-from tar2tf_cli.stores import is_writable, open_store, schemes, store_class
+from tar2tf_cli.stores import open_store
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,6 +27,8 @@ def open_sink(path: str, **connection: Unpack[ConnectionOptions]) -> Sink:
     """
     if not is_remote(path):
         return DirectorySink()
+    from tar2tf_cli.stores.schemes import is_writable, schemes, store_class
+
     check_url(path)
     if not is_writable(store_class(path)):
         hint = f"write to {alternatives(['a folder', *schemes(writable=True)])}"

@@ -6,10 +6,7 @@ sends one request per call.
 | bucket | files |
 |---|---|
 | a directory, a tar file, `-` | `directory` |
-| `http(s)://` | `web`, over `curl` (requests under way) |
-| `ais://` | `ais`, over curl, too; `control`: calls that are not about bytes |
-| `s3://`, `gs://`, `az://` | `cloud`, over obstore |
-| `hf://` | `hub`, over curl, for datasets; `hub_bucket`, over S3, for buckets |
+| URLs | the store that `schemes` names, over `curl` (requests under way) or obstore; `control`: AIStore's other calls |
 | all URLs | `source`: their `Source`; `objects`: requests with retries; `ranges`: random access |
 | | `retries`: failures; `transfer`: downloads; `client`: the connections of a process |
 | all buckets | `base`: read-ahead and templates |
@@ -21,12 +18,9 @@ that was read (`ranges.ObjectRanges`).
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.errors import UsageError, alternatives
-from tar2tf_cli.plugins import load_plugin, plugin_names
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote
 
@@ -41,15 +35,7 @@ if TYPE_CHECKING:
 
     OpenStore: TypeAlias = Callable[[str, "str | None"], Store]
 
-__all__ = [
-    "connection_options",
-    "is_writable",
-    "open_source",
-    "open_store",
-    "read_with_folder",
-    "schemes",
-    "store_class",
-]
+__all__ = ["connection_options", "open_source", "open_store", "read_with_folder"]
 
 
 def open_source(bucket: str, **connection: Unpack[ConnectionOptions]) -> Source:
@@ -128,56 +114,10 @@ def open_store(bucket: str, **connection: Unpack[ConnectionOptions]) -> Store:
         UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
     """
     from tar2tf_cli.stores.retries import retry_seconds
+    from tar2tf_cli.stores.schemes import store_class
 
     check_url(bucket)
     store = cast("OpenStore", store_class(bucket))(bucket, connection.get("endpoint"))
     store.retry_for = retry_seconds(connection.get("retry_for"))
     store.unsigned = connection.get("no_sign_request", store.unsigned)
     return store
-
-
-_STORES: Final = {
-    "ais://": "ais:AisStore",
-    "s3://": "cloud:S3Store",
-    "gs://": "cloud:GcsStore",
-    "az://": "cloud:AzureStore",
-    "hf://datasets/": "hub:HubStore",
-    "hf://buckets/": "hub_bucket:HubBucketStore",
-    "http://": "web:HttpStore",
-    "https://": "web:HttpStore",
-}
-"""The file and class of each store here, by the beginning of its URLs."""
-
-
-def schemes(*, writable: bool = False) -> list[str]:
-    """Return the URL schemes of buckets, such as `s3://`, of all stores or only of writable ones."""
-    names = [*_STORES, *(f"{name}://" for name in plugin_names("stores"))]
-    return [name for name in names if not writable or is_writable(store_class(name))]
-
-
-def is_writable(kind: type[Store]) -> bool:
-    """Whether objects can be uploaded to stores of a class."""
-    from tar2tf_cli.api.store import Store
-
-    return kind.put is not Store.put
-
-
-def store_class(url: str) -> type[Store]:
-    """Return the class of the store that a URL names.
-
-    Raises:
-        UsageError: when there is none.
-    """
-    scheme, _, rest = url.partition("://")
-    plain = f"{scheme.partition('+')[0]}://{rest}"
-    if place := next((value for beginning, value in _STORES.items() if plain.startswith(beginning)), None):
-        file, _, kind = place.partition(":")
-        found: object = getattr(import_module(f"{__name__}.{file}"), kind)
-    else:
-        found = load_plugin("stores", scheme)
-    from tar2tf_cli.api.store import Store
-
-    if not (isinstance(found, type) and issubclass(found, Store)):
-        hint = f"BUCKET is a directory, a tar file, - or starts with {alternatives(schemes())}"
-        raise UsageError(f"{scheme}:// buckets are not supported", hint=hint)
-    return found

@@ -15,7 +15,8 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import NoSuchObject, ObjectExists, Store, Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sinks import open_sink
-from tar2tf_cli.stores import is_writable, open_store
+from tar2tf_cli.stores import open_store
+from tar2tf_cli.stores.schemes import is_writable
 
 Put: TypeAlias = Callable[[str, bytes], None]
 
