@@ -91,11 +91,12 @@ def read_with_folder(url: str, **connection: Unpack[ConnectionOptions]) -> tuple
 def connection_options(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
     """Return the connection options for the input or the output of a conversion, given its URL or path.
 
-    The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
+    The endpoint is that of AIStore when one end is AIStore, else that of every bucket; paths and web addresses have
+    none.
     """
     bucket, kind = conversion.input.bucket, _kind(url)
     is_for_ais = "ais" in (_kind(bucket), _kind(conversion.output.path))
-    is_meant = kind in (("ais",) if is_for_ais else ("s3", "gs", "az", "hf"))
+    is_meant = kind == "ais" if is_for_ais else kind not in ("", "http", "https")
     return {
         "endpoint": endpoint if is_meant else None,
         "retry_for": conversion.retry_for,
