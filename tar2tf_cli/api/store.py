@@ -85,6 +85,10 @@ class Store(ABC):
         bucket: the bucket as the user gave it, without secrets.
         root: the folder that names are relative to: "" or ending with a slash.
 
+    A subclass sets an attribute where its buckets differ from most; the last three belong to `open_store` and callers.
+
+    A subclass sets an attribute where its buckets differ from most; the last three belong to `open_store` and callers.
+
     Attributes:
         can_list: whether the store can list its objects.
         lists_versions: whether a listing has the sizes and versions that `head` returns.
@@ -93,12 +97,12 @@ class Store(ABC):
         exclusive: whether only one of two uploads of an `absent` object, by any two programs, can succeed.
         may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
         aistore_templates: whether templates may also have the syntax of AIStore's tools, such as `%06d` and `@00100`.
-        unsigned: whether requests carry no credentials, as for public buckets.
-        retry_for: seconds for which callers repeat failed requests without progress.
-        round_trip: seconds that the fastest request of its callers took so far.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
         revision: the commit or snapshot at which the whole bucket is read, known after the first request; None for a
             bucket that has none.
+        unsigned: whether requests carry no credentials, as for public buckets.
+        retry_for: seconds for which callers repeat failed requests without progress.
+        round_trip: seconds that the fastest request of its callers took so far.
     """
 
     can_list = True
@@ -107,11 +111,11 @@ class Store(ABC):
     exclusive = False
     may_stall = False
     aistore_templates = False
+    cluster: str | None = None
+    revision: str | None = None
     unsigned = False
     retry_for = 60.0
     round_trip = inf
-    cluster: str | None = None
-    revision: str | None = None
 
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
