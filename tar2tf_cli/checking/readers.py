@@ -272,9 +272,9 @@ def _lacking(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     names = sum((traits.names for traits in shards.traits.values()), Counter[str]())
     samples = sum(traits.samples for traits in shards.traits.values())
     lacking = {name: samples - number for name, number in names.items() if number < samples}
-    for name, number in lacking.items():
+    for name, number in sorted(lacking.items()):
         path = next(path for path, traits in shards.traits.items() if traits.names[name] < traits.samples)
-        text = f"{count(number, 'sample')} lack {name!r}, so batches fail"
+        text = f"{count(number, 'sample')} {'lacks' if number == 1 else 'lack'} {name!r}, so batches fail"
         yield path, f"{text}; open_records(default=) gives all samples one form"
 
 
