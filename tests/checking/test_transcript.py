@@ -5,6 +5,7 @@ After a change of what they print, `python tests/checking/test_transcript.py` wr
 
 from __future__ import annotations
 
+import shutil
 import struct
 import sys
 import tempfile
@@ -19,6 +20,7 @@ if __name__ == "__main__":
 
 from make_bytes import npy
 from pages import a_wav
+from shards import PHOTOS
 from transcripts import played, renew, sections
 from verify_runs import a_tar, an_example, flipped, framed, some_examples, write
 
@@ -56,6 +58,7 @@ def make(folder: Path) -> Path:
     b = [("1.cls", b"4"), ("1.png", a_png(9, 9)), ("1.json", b"{}"), ("4.cls", b"7"), *same[::-1]]
     write(folder / "a.tar", a_tar(a))
     write(folder / "b.tar", a_tar(b))
+    shutil.copy(PHOTOS / "photos-0.tar", folder)
     return folder
 
 
