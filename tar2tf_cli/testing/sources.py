@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.source import DistantSource, Source
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
 from tar2tf_cli.inputs.shard_set import resolve
@@ -71,6 +71,22 @@ class SourceSuite:
         source = self.fill(bucket, b_2=b"2", b_10=b"10", other=b"x", b_sub__b_3=b"deep")
         assert [item.name for item in source.list(["b_*.tar"])] == ["b_10.tar", "b_2.tar"]
         assert [item.name for item in source.list(["**/b_*.tar"])] == ["b_10.tar", "b_2.tar", "b_sub/b_3.tar"]
+
+    def test_what_a_listing_has_found_is_fetched_before_it_ends(self, bucket: str) -> None:
+        source = self.fill(bucket, one=b"1", two=b"2")
+        if not (self.can_list and isinstance(source, DistantSource)):
+            pytest.skip("no listing, or none that takes long")
+        found: list[ObjectInfo] = []
+
+        def note(item: ObjectInfo) -> None:
+            source.begin(item)
+            found.append(item)
+
+        with source.while_listing(note):
+            items = source.list(["*"])
+            assert {item.name for item in found} == {item.name for item in items} == {"one.tar", "two.tar"}
+            assert read_all(source, items[1]) == b"2"
+        assert read_all(source, items[0]) == b"1"
 
     def test_without_a_template_every_tar_is_meant(self, bucket: str) -> None:
         if not self.can_list:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import NoSuchObject, ObjectExists, Store, Transient
+from tar2tf_cli.api.store import Body, BulkStore, NoSuchObject, ObjectExists, Store, Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.stores import open_store
@@ -25,9 +25,14 @@ MISSING = ObjectInfo("missing.tar", None, None)
 
 def bytes_of(store: Store, item: ObjectInfo, start: int = 0, size: int | None = None) -> bytes:
     """Fetch an object's bytes from an offset on with one request."""
-    with contextlib.closing(store.fetch(item, start, size)) as body:
-        data = b"".join(iter(lambda: body.read(1 << 16), b""))
-        return data[start - body.start :]
+    body = store.fetch(item, start, size)
+    return read_body(body)[start - body.start :]
+
+
+def read_body(body: Body) -> bytes:
+    """Read a body to its end."""
+    with contextlib.closing(body):
+        return b"".join(iter(lambda: body.read(1 << 16), b""))
 
 
 class StoreSuite:
@@ -119,6 +124,18 @@ class StoreSuite:
         with pytest.raises(NoSuchObject) as caught:
             bytes_of(store, MISSING)
         assert MISSING.name in (caught.value.shard or "")
+
+    def test_requests_in_bulk_are_answered_like_single_ones(self, store: Store, add: Put) -> None:
+        if not isinstance(store, BulkStore):
+            pytest.skip("the store has no requests in bulk")
+        added = {"x": b"bytes", "folder/y": b"more bytes"}
+        for name, data in added.items():
+            add(name, data)
+        single = {name: store.head(name) for name in [*added, MISSING.name]}
+        assert store.head_each([*single]).items() <= single.items()
+        bodies = store.fetch_each([item for item in single.values() if item])
+        for body, data in zip(bodies, added.values(), strict=True):
+            assert body is None or read_body(body) == data
 
     def test_another_version_than_the_listed_one_is_not_taken_for_it(self, store: Store, add: Put) -> None:
         add("x", b"before")
