@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,17 @@ def instructions(name: str) -> list[str]:
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """The folder of the commands of a new environment, in which the packages of this one are installed, too."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
+    has_pip = find_spec("pip") is not None  # to install another takes four seconds
+    options = ["--without-pip"] if has_pip else []
+    subprocess.run([sys.executable, "-m", "venv", *options, tmp_path / "venv"], check=True, timeout=120)
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     here = [path for path in sys.path if path.endswith("site-packages")]
     (site / "here.pth").write_text("\n".join(here))
-    return tmp_path / "venv" / "bin"
+    commands = tmp_path / "venv" / "bin"
+    if has_pip:
+        (commands / "pip").write_text(f'#!/bin/sh\nexec "{commands}/python" -m pip "$@"\n')
+        (commands / "pip").chmod(0o755)
+    return commands
 
 
 def copy_of_context(folder: Path) -> None:
