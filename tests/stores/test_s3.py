@@ -537,16 +537,19 @@ SIGN_IN = b"<html><body><form action='/login'><input name='user'/></form></body>
 ERROR = b'<?xml version="1.0"?><Error><Code>InternalError</Code></Error>'
 
 
+@pytest.fixture(scope="module")
+def pages(s3_client: Any) -> str:
+    """A bucket of 250 objects, which no test changes: moto's pages have 100 here."""
+    s3_client.create_bucket(Bucket="pages")
+    for number in range(250):
+        s3_client.put_object(Bucket="pages", Key=f"p-{number:04d}.tar", Body=b"p")
+    return "pages"
+
+
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("answer", [SIGN_IN, ERROR], ids=["sign-in", "error"])
 @pytest.mark.parametrize("times", [1, 1000], ids=["once", "always"])
-def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, s3_client: Any, answer: bytes, times: int) -> None:
-    """moto's pages have 100 objects here."""
-    name = f"pages{times}{len(answer)}"
-    s3_client.create_bucket(Bucket=name)
-    for number in range(250):
-        s3_client.put_object(Bucket=name, Key=f"p-{number:04d}.tar", Body=b"p")
-
+def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, pages: str, answer: bytes, times: int) -> None:
     class Stranger(Forwarder):
         url = s3
         left = times
@@ -559,16 +562,12 @@ def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, s3_client: Any, 
                 super().do_GET()
 
     with serving(Stranger) as url:
-        listed = [item.name for item in open_source(f"s3://{name}", endpoint=url).list(["p-*.tar"])]
+        listed = [item.name for item in open_source(f"s3://{pages}", endpoint=url).list(["p-*.tar"])]
     assert listed == [f"p-{number:04d}.tar" for number in range(250)]
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str, s3_client: Any) -> None:
-    s3_client.create_bucket(Bucket="signed-out")
-    for number in range(150):
-        s3_client.put_object(Bucket="signed-out", Key=f"p-{number:04d}.tar", Body=b"p")
-
+def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str, pages: str) -> None:
     class Stranger(Forwarder):
         url = s3
 
@@ -582,7 +581,7 @@ def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str,
         serving(Stranger) as url,
         pytest.raises(SourceError, match="is not a listing; gave up"),
     ):
-        open_source("s3://signed-out", endpoint=url).list(["p-*.tar"])
+        open_source(f"s3://{pages}", endpoint=url).list(["p-*.tar"])
 
 
 @pytest.mark.usefixtures("quick_retries")
