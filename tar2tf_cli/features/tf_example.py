@@ -70,6 +70,10 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Whether another mapping has the same features for TensorFlow."""
         return isinstance(other, TFExample) and self.to_bytes() == other.to_bytes()
 
+    def __ne__(self, other: object) -> bool:
+        """Whether another object is not equal; a dict has its own answer."""
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

@@ -19,7 +19,10 @@ import tensorflow as tf
 from commands import tar2tf
 from shards import records, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.features.presets.detection import detection
+from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
 
 # tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py
 DECODER = {
@@ -197,6 +200,70 @@ def test_annotations_that_cannot_be_boxes_are_faulty(about: Any, words: str, tmp
     with pytest.raises(SampleError, match=words) as caught:
         made(tmp_path, about)
     assert caught.value.key == "n/0007"
+
+
+BOX, PARTS = (
+    [8, 4, 16, 8],
+    "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,label=ENTRY:PATH.*.category_id",
+)
+CORRECT = "correct it, or pass --invalid-boxes drop or keep"
+
+
+@pytest.mark.parametrize(
+    ("selected", "says"),
+    [
+        ({"label": [1]}, f"has 2 boxes, but 1 values of 'label'; {PARTS}"),
+        ({"is_crowd": [0, 0, 1]}, f"has 2 boxes, but 3 values of 'is_crowd'; {PARTS}"),
+        ({"area": []}, f"has 2 boxes, but 0 values of 'area'; {PARTS}"),
+        ({"boxes": 5}, f"boxes and what belongs to them must be lists; {PARTS}"),
+        ({"text": "cat"}, f"boxes and what belongs to them must be lists; {PARTS}"),
+        ({"boxes": [BOX, [1, 2, 3]]}, "box 1 is [1, 2, 3], not [x, y, width, height]"),
+        ({"boxes": [BOX, "1234"]}, "box 1 is '1234', not [x, y, width, height]"),
+        ({"boxes": [BOX, [True, 0, 1, 1]]}, "True is not a number"),
+        (
+            {"label": [1, "cat"]},
+            "'cat' is not a whole number; number classes with --labels label=FILE, and also select the boxes",
+        ),
+        (
+            {"boxes": [BOX, [60, 0, 5.5, 1]]},
+            "box 1, [x, y, width, height] = [60.0, 0.0, 5.5, 1.0], is not inside the image, 64 pixels wide and 32 high:"
+            f" [60, 0, 65.5, 1]; {CORRECT}",
+        ),
+        (
+            {"boxes": [[4, 4, 0, 1], [4, 4, 1, 0]]},
+            "box 0, [x, y, width, height] = [4.0, 4.0, 0.0, 1.0], has no area: left, top, right, bottom are"
+            f" [4, 4, 4, 5]; {CORRECT}",
+        ),
+        (
+            {"label": [1, 0]},
+            "box 1, [x, y, width, height] = [8.0, 4.0, 16.0, 8.0], has the class 0, but classes are numbered from 1, as"
+            f" 0 is the background; {CORRECT}; --labels label=auto, and a file of lines CLASS<TAB>N, number them from"
+            " 1, but plain lines are numbered from 0",
+        ),
+    ],
+)
+def test_selected_parts_that_do_not_go_together_are_named_with_what_to_do(selected: dict[str, Any], says: str) -> None:
+    sample = {"__key__": "a", "image": JPEG, "boxes": [BOX, BOX], "label": [1, 2], **selected}
+    with pytest.raises(SampleError) as caught:
+        detection(sample, OpContext())
+    assert caught.value.sentence == says
+
+
+def test_selected_parts_have_defaults_and_boxes_may_stand_out_by_a_pixel() -> None:
+    sample = {"__key__": "a/12", "image": JPEG, "boxes": np.array([BOX, [-1, -1, 66, 34]]), "label": np.array([3, 1])}
+    found = detection(sample, OpContext())
+    values = {name.removeprefix("image/object/"): value for name, value in found.items() if "object" in name}
+    assert values == {
+        "bbox/xmin": float_list([0.125, 0]),
+        "bbox/ymin": float_list([0.125, 0]),
+        "bbox/xmax": float_list([0.375, 1]),
+        "bbox/ymax": float_list([0.375, 1]),
+        "class/label": int64_list([3, 1]),
+        "class/text": bytes_list([]),
+        "is_crowd": int64_list([0, 0]),
+        "area": float_list([128, 2244]),
+    }
+    assert [found[f"image/{name}"] for name in ("format", "height", "width")] == [b"jpeg", 32, 64]
 
 
 def test_lines_of_a_label_map_which_begin_at_0_are_answered_with_ways_to_number_from_1(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,52 @@ def test_asking_for_what_a_tfexample_has_not_got_says_what_it_has() -> None:
     with pytest.raises(ValueError, match=r"."):
         TFExample.from_bytes(b"not an example")
     assert repr(example) == "TFExample(box: int64, shape [2], name: bytes, 1 long: b'x')"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda example: example.get_int64("label"), "has no feature 'label', only box, none, one, text"),
+        (lambda example: TFExample().get_bytes("label"), "has no feature 'label'"),
+        (lambda example: example.get_int64("box"), "the feature 'box' holds 2 values, not one; use the list's getter"),
+        (
+            lambda example: example.get_float("none"),
+            "the feature 'none' holds 0 values, not one; use the list's getter",
+        ),
+        (lambda example: example.get_float_list("box"), "the feature 'box' holds int64 values, not float"),
+        (lambda example: example.get_bytes_list("one"), "the feature 'one' holds float values, not bytes"),
+        (lambda example: example.get_image("one"), "the feature 'one' holds float values, not bytes"),
+        (lambda example: example.get_int64_list("text"), "the feature 'text' holds bytes values, not int64"),
+        (
+            lambda example: example.__setitem__("y", [3]),
+            "list is not a feature; set 'y' with add_int64, add_float, add_bytes or add_image",
+        ),
+        (lambda example: example.add_bytes("y", "text"), "str is not a byte string"),
+        (lambda example: example.add_bytes_list("y", [b"", 3]), "int is not a byte string"),
+    ],
+)
+def test_a_wrong_call_is_answered_with_what_the_example_holds(call: Callable[[TFExample], Any], says: str) -> None:
+    example = TFExample(text=b"x")
+    example.add_int64_list("box", [1, 2])
+    example.add_float_list("none", [])
+    example.add_float("one", 1.0)
+    with pytest.raises((SampleError, TypeError)) as caught:
+        call(example)
+    assert str(caught.value) == says
+    assert sorted(example) == ["box", "none", "one", "text"]
+
+
+def test_bytes_of_any_kind_are_bytes_and_arrays_of_any_order_lists() -> None:
+    example = TFExample()
+    example.add_bytes("a", bytearray(b"a"))  # type: ignore[arg-type]
+    example.add_bytes_list("b", [memoryview(b"b"), b"c"])  # type: ignore[list-item]
+    example.add_float_list("c", np.asfortranarray([[1, 2], [3, 4]]))
+    assert dict(example)["a"] == b"a"
+    assert example.get_bytes_list("b") == [b"b", b"c"]
+    assert example.get_float_list("c") == [1, 2, 3, 4]
+    assert (example.get_bytes_list("a"), example.has("c"), example.has("d")) == ([b"a"], True, False)
+    same = TFExample.from_bytes(example.to_bytes())
+    assert (same == example, same != example) == (True, False)
+    assert (example == dict(example), example != dict(example)) == (False, True)
+    same.add_bytes("a", b"b")
+    assert (same == example, same != example) == (False, True)

@@ -23,7 +23,7 @@ from commands import wait_until
 from images import by_pillow, jpeg, photo
 from servers import QuietHandler
 from shards import PHOTOS, write_tar
-from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.remote.server import MOUNT_PATHS
 from tar2tf_cli.remote.stream import NODES, AnswerRequest, Settings, StreamReader, StreamWriter, error_of, from_example
 from tar2tf_cli.spec.conversion import Conversion
@@ -482,6 +482,24 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
         assert ended.wait(60)
     finally:
         stopped.set()
+
+
+def test_whether_the_client_has_gone_is_asked_before_each_record(tmp_path: Path) -> None:
+    """As a tar of one read may take hours to convert."""
+    (tmp_path / "o.tar").write_bytes(TAR)
+    asked: list[int] = []
+
+    def check() -> None:
+        asked.append(len(asked))
+        if len(asked) == 12:
+            raise SourceError("the client has gone")
+
+    settings = of(split="a=0.5,b=0.5", output="<split>.record")
+    with pytest.raises(SourceError, match=r"^the client has gone$"):
+        server_module.AnswerWriter(settings)(
+            str(tmp_path / "o.tar"), "o.tar", AnswerRequest(), str(tmp_path / "answer"), check
+        )
+    assert len(asked) == 12
 
 
 # --- Samples, which are sent while they are made ---
