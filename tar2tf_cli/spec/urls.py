@@ -10,7 +10,7 @@ from tar2tf_cli.errors import UsageError
 _USER: Final = r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@"  # an S3 key may contain slashes
 _WEB_USER: Final = r"(?<=://)[^/?#]*@"
 _WEB_QUERY: Final = r"(?s)[?#].*"
-_SERVER: Final = r"(?si)(https?://)(?:[^/?#]*@)?([^/?#]+).*"
+_SERVER: Final = r"(?si)(https?://)(?:[^/?#]*@)?([^/?#@]+)(?:[/?#].*)?"
 _QUERY: Final = r"(?s)\?[\w.~-]+=.*"
 
 
