@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 
 from tar2tf_cli.api.backend import Outcome
 from tar2tf_cli.engines.base import InlineEngine, Schedule, attempt, run_tasks
+from tar2tf_cli.engines.local import may_fork
 from tar2tf_cli.errors import MachineError, SourceError, Tar2tfError, UsageError, WorkerError
 
 
@@ -111,3 +113,14 @@ def test_a_failure_of_a_process_or_machine_has_the_file_of_its_task(error: Excep
     (outcome,) = jobs.taken
     assert outcome.error
     assert outcome.error.shard == where
+
+
+def test_a_process_with_threads_is_not_copied() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        assert not may_fork()
+    finally:
+        end.set()
+        thread.join()

@@ -86,7 +86,9 @@ def test_a_server_is_scheme_host_and_port(url: str, server: str) -> None:
     assert server_of(url) == server
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "https://", "https:///a", "host", "https://user:secret@", " https://host"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "https://", "https:///a", "host", "https://user:secret@", " https://host"]
+)
 def test_what_is_no_server_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         server_of(url)
