@@ -102,7 +102,7 @@ class Func(DeclaredOp):
         where, args = (value.get("func"), value.get("args")) if isinstance(value, dict) else (value, None)
         if not isinstance(where, str) or not (args is None or isinstance(args, dict)):
             raise ValueError(f"takes MODULE:NAME or FILE.py:NAME, and perhaps args by name, not {value!r}")
-        where, *written = split_at_commas(where)
+        where, *written = split_at_commas(where) or [where]
         return cls(where, args={**_arguments(written), **(args or {})})
 
     @classmethod

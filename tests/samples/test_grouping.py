@@ -496,3 +496,30 @@ def test_sorted_keys_take_eight_bytes_each():
     assert 80_000 <= size < 100_000  # an array has some room to grow
     assert not seen.add("00000007")
     assert seen.add("00000007x")
+
+
+# --- Members that were overwritten with zeros ---
+
+
+@pytest.mark.parametrize("regroup", [False, True])
+@pytest.mark.parametrize("place", range(7))
+def test_a_sample_on_either_side_of_zeros_is_faulty_if_it_lacks_what_others_have(place: int, regroup: bool) -> None:
+    names = [f"{key}.{extension}" for key in "abcd" for extension in ("cls", "jpg")]
+    data = bytearray(tar_of([(name, b"x") for name in names]))
+    data[1024 * place : 1024 * (place + 1)] = bytes(1024)
+    errors: list[SampleError] = []
+    grouper = Grouper("x.tar", errors.append)
+    if regroup:
+        runs = Regrouper(grouper)
+        headers = TarReader(io.BytesIO(data), "x.tar", headers_only=True, on_zeros=runs.zeros)
+        found = [*runs.samples(headers, lambda: TarReader(io.BytesIO(data), "x.tar"))]
+    else:
+        found = [*grouper.samples(TarReader(io.BytesIO(data), "x.tar", on_zeros=grouper.zeros))]
+    key, lost = names[place].split(".")
+    assert [(error.key, error.message) for error in errors] == [
+        (key, f"lacks {lost}, which all others have, and is next to zeros")
+    ]
+    assert [(error.offset, error.hint) for error in errors] == [
+        (2048 * "abcd".index(key) + 1024 * (lost == "cls"), "download or recreate the shard")
+    ]
+    assert [sample[KEY] for sample in found] == [other for other in "abcd" if other != key]

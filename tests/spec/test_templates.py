@@ -277,6 +277,13 @@ def test_a_number_is_text_where_it_has_no_meaning():
     assert resolved("s-{1,%d}.tar", names=names, numbers=True) == ["s-1.tar", "s-%d.tar"]
 
 
+def test_a_number_is_text_unless_asked_for():
+    with pytest.raises(NothingFoundError) as caught:
+        resolve(["s-%d.tar", "s-1.tar", "t-*"], lambda prefix: ["s-1.tar"], {"s-1.tar"}.__contains__)
+    hint = "compare the template with the names of the files that are there"
+    assert (caught.value.message, caught.value.hint) == ("has no 's-%d.tar', 't-*'", hint)
+
+
 @pytest.mark.parametrize(
     ("templates", "message"),
     [
