@@ -233,7 +233,7 @@ class Dataset:
                 output = replace(output, max_shard_size=_NO_LIMIT)
         else:
             names = path() if callable(path) else path
-            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True, listed=True)
+            target = FilesTarget(map(os.fspath, names), overwrite=overwrite, listed=True)
             placeholder = "<00000>" if max_shard_size else "0"  # for these names
             output = Output(placeholder, max_shard_size or None, to="tfrecord")
         conversion = self._conversion(template, output, **options)

@@ -388,7 +388,7 @@ def _write_stream(recipe: Recipe, out: object) -> PipelineSummary:
 
 def _write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
     """Write a single file, without a manifest."""
-    target = FilesTarget(iter([path]), overwrite=overwrite, again=True)
+    target = FilesTarget(iter([path]), overwrite=overwrite)
     done = _convert(recipe, Output(path, to="tfrecord"), target=target)
     if not done.shards:
         write_whole(path, [])

@@ -215,10 +215,11 @@ class DeviceTarget(StreamTarget):
 class FilesTarget(_WithoutManifest):
     """Writes shards to files with given paths, which appear once all shards are complete and flushed to disk.
 
+    An existing file with exactly the bytes of its shard is kept, as when a run is repeated.
+
     Args:
         names: the files' paths in order, one for each shard.
         overwrite: whether existing files are replaced.
-        again: whether an existing file with exactly the bytes of its shard is kept, for example when a run is repeated.
         listed: whether a manifest is written, named after the first file, in the common folder of all files.
 
     Raises:
@@ -228,13 +229,10 @@ class FilesTarget(_WithoutManifest):
 
     manifest: str | None = None
 
-    def __init__(
-        self, names: Iterator[str], *, overwrite: bool = False, again: bool = False, listed: bool = False
-    ) -> None:
+    def __init__(self, names: Iterator[str], *, overwrite: bool = False, listed: bool = False) -> None:
         super().__init__()
         self._names = names
         self._overwrite = overwrite
-        self._again = again
         self._listed = listed
 
     def _place(self) -> str:
@@ -243,7 +241,7 @@ class FilesTarget(_WithoutManifest):
         if first is None:
             raise UsageError("no paths were given for the shards", hint="give one for each")
         self._names = chain([first], self._names)
-        return os.path.dirname(prepared(first, overwrite=self._overwrite or (self._again and _has_records(first))))
+        return os.path.dirname(prepared(first, overwrite=self._overwrite or _has_records(first)))
 
     def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
         """Give each shard its final path."""
@@ -251,7 +249,7 @@ class FilesTarget(_WithoutManifest):
         shards = dict(zip(islice(self._names, len(reports)), reports, strict=False))
         if len(shards) < len(reports):
             raise UsageError(f"{len(shards)} paths were given for {len(reports)} shards", hint="give one for each")
-        same = {name for name, report in shards.items() if self._again and _has_bytes(name, report)}
+        same = {name for name, report in shards.items() if _has_bytes(name, report)}
         paths = {name: prepared(name, overwrite=self._overwrite or name in same) for name in shards}
         for number, (name, path) in enumerate(paths.items()):
             if name not in same:

@@ -62,7 +62,7 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
         SourceError: when there is no manifest, or the existing card cannot be read.
         UsageError: when the shards are not tars, or a split has a name that Hugging Face datasets refuses.
     """
-    document, folder = _one_document(manifest)
+    document, folder = one_document(manifest)
     shards = document.manifest.shards
     _check_suffixes(shards, "hf", "Hugging Face datasets reads files that end in .tar", folder)
     by_split = {split or "train": some for split, some in _by_split(shards).items()}
@@ -96,7 +96,7 @@ def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) 
         SourceError: when there is no manifest.
         UsageError: when the shards do not contain examples.
     """
-    document, folder = _one_document(manifest)
+    document, folder = one_document(manifest)
     document.check_records()
     features, records = document.manifest.features, document.manifest.records
     if not features:
@@ -128,7 +128,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
         SourceError: when there is no manifest.
         UsageError: when the shards are not tars that wids can read.
     """
-    document, folder = _one_document(manifest)
+    document, folder = one_document(manifest)
     shards = document.manifest.shards
     _check_suffixes(shards, "wids", "wids reads uncompressed tars", folder)
     files = {}
@@ -141,7 +141,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
     return [*files]
 
 
-def _one_document(manifest: str | os.PathLike[str]) -> tuple[Document, str]:
+def one_document(manifest: str | os.PathLike[str]) -> tuple[Document, str]:
     """Read the single manifest that a path names, and return its folder too."""
     given = os.fspath(manifest)
     if is_remote(given):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
 from tar2tf_cli.datasets.records import open_records
-from tar2tf_cli.datasets.shards import read_manifests
+from tar2tf_cli.datasets.side_files import one_document
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.features.described import is_optional
 from tar2tf_cli.features.labels import LabelMap
@@ -69,13 +69,8 @@ def export_tfds(
         SourceError: when there is no manifest, or a shard cannot be read.
         UsageError: when TensorFlow Datasets cannot read shards of these names or compression, or an argument is wrong.
     """
-    given = os.fspath(manifest)
-    if is_remote(given):
-        raise UsageError("the files are written next to the shards, in a folder but not in a bucket", shard=given)
-    first, *others = read_manifests([given])
-    if others:
-        raise UsageError("TensorFlow Datasets reads the shards of one manifest", shard=given, hint="name one of them")
-    path, document, folder = first.path, first.manifest, os.path.dirname(first.path)
+    first, folder = one_document(manifest)
+    path, document = first.path, first.manifest
     first.check_records()
     if document.compressed:
         raise UsageError(_GZIP, shard=path, hint="convert without --compression")

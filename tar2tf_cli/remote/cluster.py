@@ -52,8 +52,6 @@ from tar2tf_cli.stores.objects import look_up, open_object, retry
 from tar2tf_cli.stores.source import ObjectSource
 from tar2tf_cli.stores.transfer import ResumingStream
 
-"""The message from which a transformer was made."""
-
 _BLOCK: Final = 1 << 20
 _MOST_NAMES: Final = 32  # most transformers whose specifications are requested
 _AGAIN: Final = "run the same command again"

@@ -177,28 +177,17 @@ class Transformers:
         with suppress(RemoteError):
             call_with_retries(lambda: self.delete(name), _END_SECONDS, shard=self.where)
 
-    def make_for(
-        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: object
+    def message_for(
+        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
     ) -> TransformerMessage:
-        """Create a transformer with given settings, like `make_anew`.
+        """Return the specification of a transformer with given settings.
 
         Args:
             settings: the settings of the transformer.
             inputs: objects that it will read.
             seconds: the time limit for one object; by default, it depends on the size of the largest input.
             options: as for the function `message`.
-
-        Returns:
-            The specification from which it was created.
         """
-        made_of = self.message_for(settings, inputs, seconds=seconds, **options)
-        self.make_anew(made_of)
-        return made_of
-
-    def message_for(
-        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
-    ) -> TransformerMessage:
-        """Return the specification of a transformer with given settings; the arguments are those of `make_for`."""
         nodes = self.ask(self.nodes)  # before inputs are listed, as the cluster may not answer
         return message(settings, nodes=nodes, seconds=object_seconds(inputs) if seconds is None else seconds, **options)
 
@@ -579,7 +568,7 @@ def init_for_spec(
         spec: the file; `-` is standard input.
         endpoint: the address of the cluster's proxy; AIS_ENDPOINT when None.
         retry_for: as for `of_cluster`.
-        options: as for `Transformers.make_for`.
+        options: as for `Transformers.message_for`.
 
     Returns:
         Its name, image, and time limits in seconds.
@@ -591,7 +580,8 @@ def init_for_spec(
     """
     transformers, file = of_cluster(endpoint, retry_for), SpecFile(spec)
     inputs = _inputs(file.data.get("input") or {}, endpoint)
-    made_of = transformers.make_for(Settings.of_file(file), inputs, **options)
+    made_of = transformers.message_for(Settings.of_file(file), inputs, **options)
+    transformers.make_anew(made_of)
     return {
         "name": made_of["name"],
         "image": made_of["runtime"]["image"],

@@ -31,41 +31,37 @@ NEW = [framed(b"one"), framed(b"two")]
 
 
 @pytest.mark.parametrize(
-    ("there", "overwrite", "again", "kept"),
+    ("there", "overwrite", "kept"),
     [
-        ([None, None], False, False, []),
-        ([None, None], False, True, []),
-        (NEW, False, True, [0, 1]),
-        ([NEW[0], None], False, True, [0]),
-        ([framed(b"other"), NEW[1]], True, False, []),
-        ([framed(b"other"), NEW[1]], True, True, [1]),
+        ([None, None], False, []),
+        (NEW, False, [0, 1]),
+        ([NEW[0], None], False, [0]),
+        ([framed(b"other"), NEW[1]], True, [1]),
     ],
 )
 def test_files_are_written_but_for_those_that_have_their_bytes(
-    there: list[bytes | None], overwrite: bool, again: bool, kept: list[int], tmp_path: Path
+    there: list[bytes | None], overwrite: bool, kept: list[int], tmp_path: Path
 ) -> None:
     before = write(there, tmp_path)
-    put(tmp_path, overwrite=overwrite, again=again)
+    put(tmp_path, overwrite=overwrite)
     assert [(tmp_path / name).read_bytes() for name in "ab"] == NEW
     assert [place for place, name in enumerate("ab") if os.stat(tmp_path / name).st_ino == before[place]] == kept
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("there", "again"),
+    "there",
     [
-        (NEW, False),
-        ([None, NEW[1]], False),
-        ([framed(b"six"), None], True),
-        ([None, framed(b"six")], True),
-        ([b"precious", None], True),
-        ([None, NEW[1] + b"!"], True),
+        [framed(b"six"), None],
+        [None, framed(b"six")],
+        [b"precious", None],
+        [None, NEW[1] + b"!"],
     ],
 )
-def test_files_with_other_bytes_stay(there: list[bytes | None], again: bool, tmp_path: Path) -> None:
+def test_files_with_other_bytes_stay(there: list[bytes | None], tmp_path: Path) -> None:
     write(there, tmp_path)
     with pytest.raises(OutputExistsError):
-        put(tmp_path, overwrite=False, again=again)
+        put(tmp_path, overwrite=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         name: data for name, data in zip("ab", there, strict=True) if data is not None
     }
@@ -79,9 +75,9 @@ def write(there: list[bytes | None], folder: Path) -> list[int | None]:
     return [None if data is None else os.stat(folder / name).st_ino for name, data in zip("ab", there, strict=True)]
 
 
-def put(folder: Path, *, overwrite: bool, again: bool) -> None:
+def put(folder: Path, *, overwrite: bool) -> None:
     """Write two shards to files."""
-    with FilesTarget(iter([f"{folder}/a", f"{folder}/b"]), overwrite=overwrite, again=again) as target:
+    with FilesTarget(iter([f"{folder}/a", f"{folder}/b"]), overwrite=overwrite) as target:
         for number, data in enumerate(NEW):
             shard = PlannedShard("", number)
             Path(shard.part(target.folder)).write_bytes(data)
