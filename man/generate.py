@@ -19,7 +19,7 @@ from shlex import quote
 import click
 
 from tar2tf_cli import __version__
-from tar2tf_cli.checking.codes import EXPLANATIONS, explained_table
+from tar2tf_cli.checking.codes import EXPLANATIONS
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.cli.options import grouped
@@ -83,8 +83,11 @@ def _with_explanations(page: str) -> str:
     """A page with the texts of `tar2tf explain` between its marks."""
 
     def fill(match: re.Match[str]) -> str:
-        text = EXPLANATIONS[match[3]].paragraph if match[3] else explained_table()
+        about = EXPLANATIONS[match[3]] if match[3] else None
+        text = f"{about.causes} {about.remedy}" if about else "\n".join(rows)
         return f"{match[1]}{text}\n{match[4]}"
+
+    rows = ["| code | means |", "|---|---|", *(f"| `{code}` | {about.means} |" for code, about in EXPLANATIONS.items())]
 
     return _EXPLAINED.sub(fill, page)
 

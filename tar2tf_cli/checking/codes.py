@@ -26,11 +26,6 @@ class Explanation(NamedTuple):
         """Return the explanation of a code as plain JSON."""
         return {"code": code, **self._asdict()}
 
-    @property
-    def paragraph(self) -> str:
-        """Return the causes and the remedy as shown in the documentation."""
-        return f"{self.causes} {self.remedy}"
-
 
 _COPY: Final = "Copy the shard again from an intact copy, or convert again with `--overwrite`."
 _COMPRESSED: Final = Explanation(
@@ -278,9 +273,3 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "zstd": _COMPRESSED,
 }
 """The explanation of each code, in the order of the codes."""
-
-
-def explained_table() -> str:
-    """Return the table of all codes as Markdown."""
-    rows = [f"| `{code}` | {about.means} |" for code, about in EXPLANATIONS.items()]
-    return "\n".join(["| code | means |", "|---|---|", *rows])

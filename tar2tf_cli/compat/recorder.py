@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.parsing import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import check_features
@@ -232,6 +231,8 @@ def generate_dataset(
     check_tensorflow("generate_dataset")
     import tensorflow as tf
 
+    from tar2tf_cli.datasets.parsing import record_parser
+
     paths = [os.fspath(path) for path in tfrecords_filepaths]
     manifest = _manifest_in(os.path.dirname(paths[0])) if paths else None
     if (num_workers is None) != (worker_index is None):
@@ -269,6 +270,8 @@ def _class_parser(
     example_class: type[examples.RowExample], known: Mapping[str, Mapping[str, object]]
 ) -> Callable[[object], tuple[tf.Tensor, ...]]:
     """Return a function from a record to its tensors, as declared by a class, with ranks from a manifest."""
+    from tar2tf_cli.datasets.parsing import record_parser
+
     features: dict[str, Any] = {}
     for name, dtype in example_class.fields().items():
         kind = dtype.removeprefix("array_")

@@ -25,7 +25,6 @@ from tar2tf_cli.formats.files import StoredBytes, whole, whole_sample
 from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.ops.annotations import Geometry
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.ops.geometry import image_of, locate_boxes, locate_points
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.structs import NamedTuple, dataclass
 
@@ -322,6 +321,8 @@ def picture(plan: Plan) -> bytes:
         UsageError: when the first sample has no image.
         SampleError: when an op fails on it.
     """
+    from tar2tf_cli.ops.geometry import image_of
+
     conversion = plan.conversion
     with InputFlow(plan.read_plan(), plan.inputs[0], ReadOptions(ahead=True)) as reading:
         sample = next(reading.samples(), None)
@@ -338,6 +339,8 @@ def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
     """Return the image of a sample with its boxes, points and masks drawn on it."""
     import cv2
     import numpy as np
+
+    from tar2tf_cli.ops.geometry import image_of, locate_boxes, locate_points
 
     name = image_of(sample, None)
     if not name:

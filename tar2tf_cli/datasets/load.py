@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, over
 
 import numpy as np
 
-from tar2tf_cli.datasets import record_op
 from tar2tf_cli.datasets.order import epoch_seed, permuted
-from tar2tf_cli.datasets.parsing import batch_parser, record_parser
 from tar2tf_cli.datasets.process_resources import ProcessResources
-from tar2tf_cli.datasets.record_op import RecordOp
 from tar2tf_cli.datasets.records import Records, open_documents
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
+    from tar2tf_cli.datasets.record_op import RecordOp
     from tar2tf_cli.inputs.manifest import Document, ShardEntry
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -149,6 +147,8 @@ def load_dataset(
         examples = _streamed(part, read, shuffle, seed)
     elif _op_reads(read):
         counts = [entry.records for _, entry in part.shards]
+        from tar2tf_cli.datasets.record_op import RecordOp
+
         reader = RecordOp(part.names(), counts, part.numbers)
         examples = ByPosition(reader, part.count, order, part.mean())
     else:
@@ -161,8 +161,10 @@ def load_dataset(
 
 def _op_reads(read: Sequence[Document]) -> bool:
     """Whether the TensorFlow op can read the shards of these manifests."""
+    from tar2tf_cli.datasets.record_op import is_available
+
     stored = not any(one.manifest.compressed or one.folder.capabilities.remote for one in read)
-    return stored and record_op.is_available()
+    return stored and is_available()
 
 
 class _HostShare:
@@ -221,6 +223,8 @@ def _build_dataset(
     """Return the examples in the requested form: parsed, one by one or in batches."""
     import tensorflow as tf
 
+    from tar2tf_cli.datasets.parsing import batch_parser
+
     parse = batch_parser(features, total)
 
     def batches(size: int, drop_remainder: bool = False) -> AnyDataset:
@@ -239,6 +243,8 @@ def _build_dataset(
 def _parsed(examples: Examples, features: Described, total: int) -> AnyDataset:
     """Return the examples parsed one by one; serialised if their features are unknown."""
     import tensorflow as tf
+
+    from tar2tf_cli.datasets.parsing import record_parser
 
     records = examples.each()
     if not features:

@@ -1,19 +1,17 @@
 """Parsers of serialised examples with tf.io, made from the features in a manifest.
 
-features/decoder.py has the same rules for readers without TensorFlow.
+features/decoder.py has the same rules for readers without TensorFlow, which this module imports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import tensorflow as tf
+
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.features.described import Described, is_optional, is_shape_of_array
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tar2tf_cli.api.values import FeatureDescription
 
 
 def feature_description(features: Described, records: int) -> dict[str, Any]:
@@ -23,8 +21,6 @@ def feature_description(features: Described, records: int) -> dict[str, Any]:
         features: the manifest's features.
         records: number of records; a feature with a smaller count is optional.
     """
-    import tensorflow as tf
-
     dtypes = {"bytes": tf.string, "raw": tf.string, "int64": tf.int64, "float": tf.float32}
     description: dict[str, Any] = {}
     for name, feature in features.items():
@@ -49,8 +45,6 @@ def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dic
     for name, feature in features.items():
         if is_optional(feature, records) or (name not in shapes and None in (feature["shape"] or ())):
             return None
-    import tensorflow as tf
-
     own = {name: feature for name, feature in features.items() if name not in shapes}
     description = feature_description(own, records)
 
@@ -63,8 +57,6 @@ def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dic
 
 def _all_restored(feature: FeatureDescription, values: tf.Tensor) -> tf.Tensor:
     """Reshape and cast the values of a feature in a batch of examples of one shape."""
-    import tensorflow as tf
-
     if feature["encoding"] != "raw":
         return values
     array = _from_bytes(values, feature["dtype"])
@@ -83,8 +75,6 @@ def record_parser(features: Described, records: int = 0) -> Callable[[object], d
             may be None.
         records: number of records; a feature with a smaller count is optional.
     """
-    import tensorflow as tf
-
     description = feature_description(features, records)
     shapes = {name for name in features if is_shape_of_array(name, features)}
     optional = {name for name, feature in features.items() if is_optional(feature, records)}
@@ -99,8 +89,6 @@ def record_parser(features: Described, records: int = 0) -> Callable[[object], d
 
 
 def _restored(name: str, feature: FeatureDescription, parsed: Mapping[str, tf.Tensor], optional: bool) -> tf.Tensor:
-    import tensorflow as tf
-
     value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
     if feature["encoding"] == "raw":
         value = _from_bytes(tf.strings.reduce_join(value) if optional else value, dtype)
@@ -120,8 +108,6 @@ def _restored(name: str, feature: FeatureDescription, parsed: Mapping[str, tf.Te
 
 def _from_bytes(value: tf.Tensor, dtype: str) -> tf.Tensor:
     """Decode little-endian numbers from bytes."""
-    import tensorflow as tf
-
     stored = "int64" if dtype == "uint64" else dtype  # which decode_raw does not know
     numbers: tf.Tensor = tf.bitcast(tf.io.decode_raw(value, tf.as_dtype(stored)), dtype)
     return numbers
@@ -129,15 +115,11 @@ def _from_bytes(value: tf.Tensor, dtype: str) -> tf.Tensor:
 
 def _cast(value: tf.Tensor, dtype: str) -> tf.Tensor:
     """Cast values to the dtype in the manifest."""
-    import tensorflow as tf
-
     return value if dtype in ("bytes", value.dtype.name) else tf.cast(value, dtype)
 
 
 def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the shape of an example's array: fixed, stored next to it, or from the image's dimensions."""
-    import tensorflow as tf
-
     if f"{name}/shape" in parsed:
         return parsed[f"{name}/shape"]
     if shape.count(None) <= 1:

@@ -1,24 +1,22 @@
 """Reads batches of records of local shards with a TensorFlow op in C (formats/kernel/tensorflow_op.c).
 
 The op reads, checks and parses outside the GIL, in as many threads as tf.data gives it. If it was not built, or if the
-installed TensorFlow lacks a function that it needs, tf.data reads the shards.
+installed TensorFlow lacks a function that it needs, tf.data reads the shards. This module imports TensorFlow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import tensorflow as tf
+
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.features.described import MOST_KNOWN, Described, expected, for_kernel, row_width
 from tar2tf_cli.formats import kernel
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tar2tf_cli.api.values import FeatureDescription
-
-    Tensors = dict[str, tf.Tensor]
+Tensors: TypeAlias = dict[str, tf.Tensor]
 
 
 class RecordOp(NamedTuple):
@@ -59,8 +57,6 @@ class RecordOp(NamedTuple):
         widths = [row_width(name, features) for name in wanted]
         if len(wanted) > MOST_KNOWN or None in widths:
             return lambda first, last, seed: parse(self.messages(first, last, seed))
-        import tensorflow as tf
-
         known = b"".join(for_kernel(name, own) for name, own in wanted.items())
         names = [name for name, width in zip(wanted, widths, strict=True) if width is not None and width >= 0]
         types = [_stored(features[name]) for name in names]
@@ -97,8 +93,6 @@ def _library() -> Any:
 
 @cache
 def _loaded(path: str) -> object:
-    import tensorflow as tf
-
     try:
         return tf.load_op_library(path)
     except (tf.errors.OpError, RuntimeError):
@@ -107,15 +101,11 @@ def _loaded(path: str) -> object:
 
 def _stored(feature: FeatureDescription) -> tf.DType:
     """Return the dtype in which a feature's values are stored."""
-    import tensorflow as tf
-
     stored = {"bytes": "string", "int64": "int64", "float": "float32"}
     return tf.as_dtype(stored.get(feature["encoding"], feature["dtype"]))
 
 
 def _shaped(values: tf.Tensor, feature: FeatureDescription) -> tf.Tensor:
     """Reshape and cast the values of many examples as the manifest says."""
-    import tensorflow as tf
-
     value: tf.Tensor = tf.reshape(values, [-1, *feature["shape"]])
     return value if feature["dtype"] in ("bytes", value.dtype.name) else tf.cast(value, feature["dtype"])

@@ -37,6 +37,9 @@ from typing import Any, NoReturn
 HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 """What importing the package does not import."""
 
+HEAVY_MODULES = ("remote.server", "datasets.parsing", "datasets.record_op")
+"""Modules of the package that import one of these at once."""
+
 LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
 """What many commands import while they run."""
 
@@ -288,7 +291,7 @@ def _whole(file: Any) -> bytes:
 def serve(path: str, tensorflow: bool) -> None:
     """Fork a process for each connection, until standard input ends."""
     for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
-        if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
+        if not module.name.endswith(("__main__", *HEAVY_MODULES)):
             importlib.import_module(module.name)
     for name in LATER:
         with contextlib.suppress(ImportError):
