@@ -23,7 +23,6 @@ from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, contex
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes, whole, whole_sample
 from tar2tf_cli.formats.image import codecs
-from tar2tf_cli.ops.annotations import Geometry
 from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.structs import NamedTuple, dataclass
@@ -31,6 +30,8 @@ from tar2tf_cli.structs import NamedTuple, dataclass
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from tar2tf_cli.ops.annotations import Geometry
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32
@@ -321,6 +322,7 @@ def picture(plan: Plan) -> bytes:
         UsageError: when the first sample has no image.
         SampleError: when an op fails on it.
     """
+    from tar2tf_cli.ops.annotations import Geometry
     from tar2tf_cli.ops.geometry import image_of
 
     conversion = plan.conversion
