@@ -74,6 +74,37 @@ def test_damage_has_a_word_for_its_kind():
     assert DamagedShardError("what").kind == "damaged"
 
 
+KINDS = {
+    "DamagedShardError": "damaged",
+    "ImageError": "undecodable",
+    "Interrupted": "interrupted",
+    "LackingError": "lacking",
+    "MachineError": "machine",
+    "NotAdjacentError": "not_adjacent",
+    "NothingFoundError": "missing",
+    "OutputExistsError": "output_exists",
+    "RemoteError": "not_remote",
+    "SampleError": "sample",
+    "SinkError": "unwritable",
+    "SourceError": "unreadable",
+    "StageError": "stage",
+    "Tar2tfError": "failed",
+    "UsageError": "usage",
+    "WorkerError": "worker",
+}
+CODED = {"DamagedShardError", "ImageError", "LackingError", "NotAdjacentError", "NothingFoundError"}
+"""Errors whose kind `tar2tf explain` knows."""
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
+def test_the_document_of_an_error_has_every_part(kind):
+    parts = {"shard": "a.tar", "key": "k", "offset": 512, "hint": "do this"}
+    word, code = next((KINDS[one.__name__], one.__name__ in CODED) for one in kind.__mro__ if one.__name__ in KINDS)
+    document = {"kind": word, "message": "what", **parts, "code": word if code else None, "exit_code": kind.exit_code}
+    assert kind("what", member="record 7", **parts).to_json() == {**document, "member": None, "record": 7}
+    assert kind("what", member="7", **parts).to_json() == {**document, "member": "7", "record": None}
+
+
 def test_what_the_user_asked_wrongly_is_told_from_what_went_wrong():
     assert not issubclass(UsageError, Interrupted)
     assert not issubclass(SampleError, errors.SourceError)

@@ -162,6 +162,16 @@ def test_points_are_drawn_in_the_centre_of_their_pixel(
     assert close(drawn, wanted)
 
 
+@pytest.mark.parametrize(("size", "drawn"), [((1, 900), (1, 320)), ((900, 1), (320, 1)), ((320, 1), (320, 1))])
+def test_an_image_that_is_a_line_stays_one_pixel_wide(
+    size: tuple[int, int], drawn: tuple[int, int], tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    sample = {"jpg": jpeg(photo(*size)), "json": b'{"b": [[0, 0, 1, 1]]}'}
+    tar, path = write_tar(tmp_path / "x.tar", [("a", sample)]), tmp_path / "x.html"
+    (source,) = page_of(run_inspect(tar, "--html", path, "--boxes", "json:b"), path).loaded
+    assert Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).size == drawn[::-1]
+
+
 def palette_mask() -> tuple[np.ndarray, bytes]:
     """The indices of a mask, and a PNG of them with a palette of other colours."""
     indices = np.zeros((HEIGHT, WIDTH), np.uint8)

@@ -53,6 +53,8 @@ def make(folder: Path) -> Path:
     write(folder / "bad" / "c.record", framed(*some_examples(2)))
     write(folder / "bad" / "d.tar", a_tar([("0.txt", b"1"), ("0.cls", b"1"), ("1.txt", b"1")])[:1700])
     write(folder / "bad" / "notes", b"text")
+    data = a_tar([(f"{number}.txt", b"%d" % number) for number in range(4)])
+    write(folder / "beheaded.tar", b"\xaa" * 512 + data[512:])
     same = [("2.cls", b"1"), ("5.cls", b"1"), ("6.cls", b"1")]
     a = [("1.cls", b"3"), ("1.png", a_png(5, 3)), ("1.txt", b"one | two"), ("3.cls", b"7"), *same]
     b = [("1.cls", b"4"), ("1.png", a_png(9, 9)), ("1.json", b"{}"), ("4.cls", b"7"), *same[::-1]]
@@ -74,4 +76,5 @@ def test_the_commands_print_what_the_transcript_says(title: str, shards: Path) -
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        renew(TRANSCRIPT, make(Path(temporary)))
+        folder = make(Path(temporary))
+        renew(TRANSCRIPT, lambda title: folder)

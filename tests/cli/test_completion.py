@@ -138,6 +138,8 @@ def proposed(line: str, monkeypatch: pytest.MonkeyPatch, shell: str = "zsh") -> 
         ("tar2tf convert --op c", ["convert:", "cast:", "crop:", "center_crop:"]),
         ("tar2tf convert --op cast:jpg,uint", [f"cast:jpg,uint{bits}" for bits in (8, 16, 32)]),
         ("tar2tf convert --op cast:jp", []),
+        ("tar2tf convert --op cast:jpg,uint8,", []),
+        ("tar2tf convert --op resize:jpg,", []),
         ("tar2tf convert --op nothing:jpg,", []),
         ("tar2tf convert --op keep:jpg,", []),
         ("tar2tf convert --op func:cr", ["file"]),

@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from added_package import install
-from commands import SECONDS
+from commands import SECONDS, wait_until
 from shards import write_tar
+from tar2tf_cli import Conversion, convert
 from tar2tf_cli.conversion.schedule import DiskSpace
+from tar2tf_cli.ops import Func
 
 SLOW_UPLOADS = """
 import os, sys, time
@@ -61,6 +64,29 @@ def test_a_small_disk_is_enough_for_shards_on_their_way_to_a_bucket(
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert "280 records" in done.stderr
+
+
+def meet(sample: dict[str, Any]) -> dict[str, Any]:
+    """Pass a sample once another process works on one, too."""
+    folder = Path(os.environ["MEETING"])
+    (folder / str(sample["__key__"])).touch()
+    wait_until(lambda: len(os.listdir(folder)) == 2, "another process", seconds=20)
+    return sample
+
+
+def test_inputs_for_a_bucket_are_read_at_once_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("packages", "shelf", "meeting"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(install(tmp_path / "packages"))
+    monkeypatch.setenv("SHELF", str(tmp_path / "shelf"))
+    monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))
+    for name in "ab":
+        write_tar(tmp_path / "in" / f"{name}.tar", [(name, {"txt": b"x"})])
+    assert (
+        convert(Conversion(str(tmp_path / "in"), "shelf://any/x-<>.record", ops=[Func(meet)]), workers=2).records == 2
+    )
 
 
 def test_a_disk_with_room_for_all_that_runs_lets_more_begin(tmp_path: Path) -> None:

@@ -210,6 +210,33 @@ def test_small_inputs_on_a_server_are_asked_for_several_at_once(web: FaultyServe
     assert several.is_set()
 
 
+@pytest.mark.parametrize("shards", [{}, {"max_shard_size": 600_000}], ids=str)
+def test_inputs_on_a_server_that_are_read_together_and_copied_later_are_each_their_own(
+    shards: dict[str, int], web: FaultyServer, tmp_path: Path
+) -> None:
+    for number in range(5):
+        tar = write_tar(tmp_path / "in" / f"{number}.tar", samples(5, 50_000, first=5 * number))
+        web.objects[f"b/{tar.name}"] = tar.read_bytes()
+    for folder, bucket in (("far", f"{web.url}/b/{{0..4}}.tar"), ("near", str(tmp_path / "in"))):
+        convert(Conversion(bucket, Output(str(tmp_path / folder / "x-<>.record"), **shards)), workers=1)
+    assert records(*shards_in(tmp_path / "far")) == records(*shards_in(tmp_path / "near"))
+
+
+def stop_behind_three(sample: Any) -> Any:
+    if sample["__key__"] > "0002":
+        raise ValueError("stop")
+    return sample
+
+
+@pytest.mark.parametrize("options", [{}, {"types": ["cls=int64"]}, {"on_error": "skip"}], ids=str)
+@pytest.mark.parametrize("size", [300, 60_000])
+def test_what_is_behind_a_limit_cannot_fail(options: dict[str, Any], size: int, tmp_path: Path) -> None:
+    for number in range(2):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(6, size, first=6 * number))
+    done = run(tmp_path / "in", tmp_path / "out", ops=[Func(stop_behind_three)], limit=3, **options)
+    assert (done.records, done.skipped_samples) == (3, 0)
+
+
 def test_what_a_group_read_before_an_error_is_not_read_again(
     tmp_path: Path, interrupted: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,10 +28,10 @@ def sections(path: Path) -> dict[str, str]:
     return {title: text.strip("\n") for title, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def renew(path: Path, folder: Path) -> None:
-    """Write a transcript again, whose commands are those that it has."""
-    parts = [f"== {title}\n{played(text, folder)}\n" for title, text in sections(path).items()]
-    path.write_text("\n".join(parts), encoding="utf-8")
+def renew(path: Path, folder_of: Callable[[str], Path]) -> None:
+    """Write a transcript again, whose commands are those that it has, given the folder of a section by its title."""
+    parts = [f"== {title}\n{played(text, folder_of(title))}\n" for title, text in sections(path).items()]
+    path.write_bytes("\n".join(parts).encode())
 
 
 def played(section: str, folder: Path) -> str:
@@ -41,7 +41,10 @@ def played(section: str, folder: Path) -> str:
 
 
 def _printed(words: list[str], folder: Path) -> Iterator[str]:
-    """Lines on standard output, lines on standard error after `! `, and an exit code other than 0."""
+    """Lines on standard output, lines on standard error after `! `, and an exit code other than 0.
+
+    Left out is what depends on the machine: how long a conversion will take, and whether the kernel is in use.
+    """
     if words[0] == "cat":
         path = folder / words[1]
         text = path.read_text(encoding="utf-8").replace(__version__, "VERSION")
@@ -49,7 +52,7 @@ def _printed(words: list[str], folder: Path) -> Iterator[str]:
         return
     done = tar2tf(*words[1:], cwd=folder, env={"TAR2TF_NUM_WORKERS": "1"})
     out = _in_lines(json.loads(done.stdout)) if "--json" in words and done.stdout else done.stdout
-    yield from out.splitlines()
+    yield from (line for line in out.splitlines() if not line.startswith("time: "))
     yield from (f"! {line}" for line in done.stderr.splitlines() if not line.startswith("note: kernel in C"))
     if done.returncode:
         yield f"exit {done.returncode}"
@@ -68,4 +71,4 @@ def _in_lines(document: Any) -> str:
 
 
 def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return re.sub(r'"seconds": [0-9.]+', '"seconds": ...', json.dumps(value, ensure_ascii=False))

@@ -333,3 +333,13 @@ def test_a_function_gets_its_arguments_in_each_process(tmp_path: Path) -> None:
 def test_arguments_that_have_no_name_are_refused(item: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_op(item)
+
+
+def test_what_a_function_writes_to_a_file_that_it_never_closes_is_there(bucket: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "file = open('keys', 'w')\n\ndef note(sample):\n    file.write(sample['__key__'] + ' ')\n    return sample\n"
+    )
+    words = ("convert", bucket, "-o", "x.record", "-j", "1", "--op", "func:own.py:note")
+    done = tar2tf(*words, cwd=tmp_path, env={"PYTHONUNBUFFERED": ""})  # by a real start, which has a real end
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "keys").read_text().split()) == len(IMAGES)
