@@ -175,6 +175,9 @@ class StoreSuite:
         above = below.parent()
         assert above is not None
         assert (above[0].locate(above[1]), above[0].root) == (store.locate("folder"), store.root)
+        inner = open_store(f"{url}/folder/inner", endpoint=self.endpoint).parent()
+        assert inner is not None
+        assert (inner[0].locate(inner[1]), inner[0].root) == (store.locate("folder/inner"), below.root)
 
     def test_a_pickled_store_works(self, store: Store, add: Put) -> None:
         add("x", b"bytes")

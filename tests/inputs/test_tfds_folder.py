@@ -253,3 +253,23 @@ def test_features_are_stored_as_their_types_say(name: str) -> None:
     files = {"features.json": json.dumps(group(x=feature)).encode()}
     made = TfdsFolder({}, files).described(5)
     assert {key: (about["encoding"], about["dtype"], about["shape"]) for key, about in made.items()} == stored
+    assert [about.get("count") for about in made.values()] == [5] * len(made)
+
+
+@pytest.mark.parametrize(
+    ("feature", "names"),
+    [
+        (tensor("int32", optional=True), ["x"]),
+        (tensor("int16", 2, encoding="bytes", optional=True), ["x"]),
+        (tensor("int16", 2, encoding="zlib", optional=True), ["x"]),
+        (tensor("int16", -1, -1, encoding="bytes", optional=True), ["x/shape", "x/value"]),
+        (
+            sequence(sequence(sequence(tensor("string", optional=True)))),
+            ["x/ragged_row_lengths_0", "x/ragged_row_lengths_1", "x/ragged_flat_values"],
+        ),
+    ],
+)
+def test_how_many_examples_have_an_optional_feature_is_not_said(feature: dict[str, Any], names: list[str]) -> None:
+    made = TfdsFolder({}, {"features.json": json.dumps(group(x=feature, y=tensor("bool"))).encode()}).described(5)
+    assert [*made] == [*names, "y"]
+    assert [about.get("count") for about in made.values()] == [None] * len(names) + [5]

@@ -17,7 +17,7 @@ from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.errors import UsageError, WorkerError
 from tar2tf_cli.remote import backend_of
 from tar2tf_cli.remote import ray as ray_module
-from tar2tf_cli.remote.ray import Meters
+from tar2tf_cli.remote.ray import Meters, last_line
 
 
 @pytest.mark.parametrize(
@@ -155,3 +155,15 @@ def test_progress_counts_tasks_that_ended_and_later_those_that_run(monkeypatch: 
     assert [meters.total(["1", "2"]), meters.total(["1", "2"])][-1] == 120
     meters.close()
     assert not ray.actors
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("x"), "x"),
+        (ValueError(), "ValueError"),
+        (RuntimeError("ray::task()\n  Traceback\n\n  KeyError: 'a' \n\n"), "KeyError: 'a'"),
+    ],
+)
+def test_of_an_error_with_the_traceback_of_ray_the_last_line_is_told(error: Exception, line: str) -> None:
+    assert last_line(error) == line
