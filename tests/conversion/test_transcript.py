@@ -37,7 +37,9 @@ def make(folder: Path) -> Path:
         shutil.copy(PHOTOS / name, folder / "photos")
     members = [("README", b"x"), ("a.cls", b"1"), ("b.cls", b"x"), ("c.cls", b"2"), ("d.cls", b"y"), ("c.txt", b"3")]
     write_members(folder / "faulty.tar", members)
-    for path in folder.rglob("*.tar"):
+    (folder / "words.csv").write_text("key,word,score\n0,one,0.5\n2,two,1\n3,two,2\n9,nine,7\n")
+    (folder / "keys.txt").write_text("1\n5\n77\n")
+    for path in folder.rglob("*.*"):
         os.utime(path, (10**9, 10**9))  # which is the version of an input
     return folder
 
