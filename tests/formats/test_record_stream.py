@@ -10,7 +10,7 @@ from tar2tf_cli.errors import SinkError
 from tar2tf_cli.formats.files import RecordStream
 
 
-class CheckedUserOp(io.BytesIO):
+class CountingOutput(io.BytesIO):
     """An output that counts how often it was written to and flushed."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class CheckedUserOp(io.BytesIO):
 
 
 def test_small_pieces_are_handed_over_together_and_the_file_is_flushed_at_the_end() -> None:
-    out = CheckedUserOp()
+    out = CountingOutput()
     stream, piece = RecordStream(out, "x"), bytes(RecordStream.BUFFER // 4)
     for _ in range(9):
         stream.write([piece], len(piece))
@@ -38,7 +38,7 @@ def test_small_pieces_are_handed_over_together_and_the_file_is_flushed_at_the_en
 
 
 def test_a_file_that_fails_to_flush_is_an_error() -> None:
-    class Failing(CheckedUserOp):
+    class Failing(CountingOutput):
         def flush(self) -> None:
             raise OSError(28, "No space left on device")
 
