@@ -312,9 +312,9 @@ class Spool:
         self._file.write([batch.data], len(batch.data))
         index.sizes.frombytes(batch.sizes)
         index.keys.frombytes(batch.hashes)
-        index.high.extend(high for high, _ in batch.digests)
-        index.low.extend(low for _, low in batch.digests)
         if batch.digests:
+            index.high.extend(high for high, _ in batch.digests)
+            index.low.extend(low for _, low in batch.digests)
             self.sample_keys += [key.decode("utf-8", "surrogateescape") for key in batch.keys]
         if self._splits:
             index.lanes.extend(map(self._splits.of_group, batch.keys))

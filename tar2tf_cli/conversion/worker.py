@@ -224,7 +224,9 @@ class Worker:
 
     def attempts(self, number: int, options: ReadOptions) -> Iterator[InputFlow]:
         """Open an input, and again if its samples must be regrouped; bytes that are read count as progress."""
-        return attempts(lambda regroup: self.inputs.open(number, options._replace(regroup=regroup), self.on_bytes))
+        return attempts(
+            lambda again: self.inputs.open(number, options._replace(regroup=True) if again else options, self.on_bytes)
+        )
 
     def path(self, group: int, kind: WorkingFile) -> str:
         """Return the path of a group's index or spool, or of a table of shuffled records, in the working folder."""

@@ -133,8 +133,8 @@ class InputReport:
 
     def without_schema(self) -> dict[str, object]:
         """Return the fields that differ from an empty report, without the schema, as plain JSON."""
-        values = [(name, value) for name, value in vars(self).items() if name != "schema" and value != _EMPTY[name]]
-        return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values if value}
+        values = [(name, value) for name, value in vars(self).items() if value and name != "schema"]
+        return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values if value != _EMPTY[name]}
 
     def as_before(self) -> dict[str, object]:
         """Return the counts as plain JSON, from which `from_json` restores the report of an earlier run."""
