@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Array, Encoding, Feature, FeatureDescription, Features, Sample
+from tar2tf_cli.api.values import KEY, Array, Batch, Encoding, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, did_you_mean, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, PlaceholderLabelMap
@@ -51,6 +51,12 @@ class Schema:
     def add_plain(self, names: Iterable[str]) -> None:
         """Add an example whose features are one bytes value each."""
         self.signatures[tuple(names)] += 1
+
+    def add_batch(self, batch: Batch) -> None:
+        """Add the samples of a batch, whose features are their entries, one bytes value each."""
+        for kind, count in batch.count_signatures().items():
+            names = (KEY, *batch.names_of(kind))
+            self.signatures[names] += count
 
     def add(self, features: Features) -> None:
         """Add one example's features.

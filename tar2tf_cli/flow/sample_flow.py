@@ -535,7 +535,7 @@ class InputFlow:
         assert self.plan.native
         assert form
         self.report.samples += len(batch)
-        self.report.schema.signatures.update(batch.count_names())
+        self.report.schema.add_batch(batch)
         return batch.records(self.plan.native, form)
 
     def _copied(self, records: RecordSamples) -> Iterator[Record]:

@@ -616,6 +616,7 @@ class Cursor:
         position: index of the next byte in the buffer.
         start: offset in the stream of the buffer's first byte.
         chunk: how many bytes are read at once.
+        ended: whether the stream is known to end after the buffer.
         on_leap: called with the number of bytes that a seek skipped.
     """
 
@@ -632,6 +633,7 @@ class Cursor:
         self.position = 0
         self.start = 0
         self.chunk = chunk or self.CHUNK
+        self.ended = False
         self.on_leap: Callable[[int], None] | None = None
 
     @property
@@ -644,9 +646,10 @@ class Cursor:
         chunks = [self.buffer[self.position :]]
         have = len(chunks[0])
         try:
-            while have < size and (chunk := self._read(size - have)):
+            while have < size and not self.ended and (chunk := self._read(size - have)):
                 chunks.append(chunk)
                 have += len(chunk)
+            self.ended = self.ended or have < size
         finally:  # keep the bytes before an error
             self.start += self.position
             self.buffer = b"".join(chunks if chunks[0] else chunks[1:])
@@ -709,7 +712,7 @@ class Cursor:
     def seek(self, offset: int) -> None:
         """Go to an offset, in a stream that can seek."""
         self._stream.seek(offset)  # type: ignore[attr-defined]
-        self._error = None
+        self._error, self.ended = None, False
         self.start, self.buffer, self.position = offset, b"", 0
 
     def put_back(self, data: bytes) -> None:

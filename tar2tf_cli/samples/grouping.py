@@ -12,7 +12,6 @@ from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import RECREATE_HINT, DamagedShardError, EntryError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.keys import NameSplitter, SeenKeys
-from tar2tf_cli.structs import replace
 
 _MOST_PAUSE: Final = 256
 
@@ -51,11 +50,12 @@ class KernelBatcher:
         before = previous.encode("utf-8", "surrogateescape")
         cursor, more = self._cursor, True
         while more:
-            answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before)
+            answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before, cursor.ended)
             more = answer is True and len(cursor.buffer) - cursor.position < self._most and cursor.read_ahead()
         if type(answer) is tuple:
             found = Batch(*answer)
-            return replace(found, end=cursor.start + found.end, start=cursor.start)
+            found.start, found.end = cursor.start, cursor.start + found.end
+            return found
         if answer is None:  # the member is of the same sample as `previous`, and the next sample may be plain
             self.pause = 1
         else:
@@ -235,6 +235,8 @@ class CommonEntries:
     def without_short(self, last: Sample | Batch, offset: int) -> Sample | Batch | None:
         """Return the last sample or batch, without its last sample if that lacks entries that all others have."""
         if isinstance(last, Batch):
+            if len(last.signatures) == 1 and self._last in ((), last.signatures):
+                return last  # all samples have the same entries
             others = last.without_last()
             names = others.count_names()
             missing = _missing(last.last_names(), _common(names, self._common), self._known.union(*names))

@@ -50,12 +50,33 @@ def same(path: Path, **options: Any) -> int:
 # --- Tars that are plain ---
 
 
-def test_all_but_the_last_sample_of_a_plain_tar_come_in_batches(tmp_path: Path) -> None:
+def test_all_samples_of_a_plain_tar_come_in_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of(files_of(500, 700), tarfile.USTAR_FORMAT))
-    assert same(path) == 499
-    assert same(path, key_split="last") == 499
+    assert same(path) == 500
+    assert same(path, key_split="last") == 500
     assert same(path, chunk=4096) > 400
+
+
+_ANOTHER = member(b"1.a") + member(b"1.b")
+
+
+@pytest.mark.parametrize("last", [b"1.b", b"2.a"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(b"", b"x", bytes(100), bytes(512), bytes(1023), bytes(1024), bytes(1025), bytes(1536), bytes(10240)),
+        *(bytes(20480), bytes(20992), bytes(1 << 20), bytes(1025 << 10)),
+        *(bytes(1024) + b"garbage", bytes(2048) + b"\1", bytes(512) + _ANOTHER, bytes(1024) + _ANOTHER + END),
+        *(bytes(1024) + member(b"1.d") + END, bytes(1024) + member(b"2.b"), bytes(2048) + member(b"3.a") + END),
+    ],
+)
+def test_a_last_sample_is_whole_only_where_an_archive_ends(end: bytes, last: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    for before in (b"", _ANOTHER.replace(b"1.", b"0.") + member(b"1.a")):
+        path.write_bytes(before + member(last) + end)
+        same(path)
+        same(path, on_error="skip", ignore_missing_end=True)
 
 
 def test_compressed_tars_and_further_archives_come_in_batches(tmp_path: Path) -> None:
@@ -69,7 +90,7 @@ def test_compressed_tars_and_further_archives_come_in_batches(tmp_path: Path) ->
 def test_keys_that_are_not_sorted_come_in_batches_as_well(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of([(f"{number}.{name}", b"x") for number in range(1000) for name in ("b", "a")]))
-    assert same(path) == 999
+    assert same(path) == 1000
 
 
 def test_the_kernel_is_used_again_behind_members_that_are_not_plain(tmp_path: Path) -> None:
@@ -88,7 +109,7 @@ def test_headers_that_add_only_times_are_plain_as_webdataset_writes_them(tmp_pat
         for number in range(300):
             writer.write({"__key__": f"{number:06}", "jpg": bytes(500), "cls": number % 10})
     assert b"mtime=" in path.read_bytes()[:1024]
-    assert same(path) == 299
+    assert same(path) == 300
     assert same(path, chunk=1536) == 299
 
 

@@ -146,6 +146,16 @@ def test_without_a_whole_sample_it_says_whether_more_bytes_are_needed(
     assert with_kernel.samples(data, 0, 0, 0, b"x.a") is found
 
 
+def test_the_last_sample_is_whole_before_the_end_of_the_archive_and_of_the_data(with_kernel: ModuleType) -> None:
+    data = member(b"1.a")
+    for zeros in range(45):
+        known = 2 <= zeros <= 40
+        answer = with_kernel.samples(data + bytes(512 * zeros), 0, 0, 0, b"", True)
+        assert (answer[-1] == len(data)) if known else (answer is (zeros == 0))
+    for end in (bytes(1025), bytes(1536) + b"x" * 512, bytes(512) + b"x" + bytes(511)):
+        assert with_kernel.samples(data + end, 0, 0, 0, b"", True) is False
+
+
 def described(kind: int, count: int, size: int, name: bytes, values: list[int] | None = None) -> bytes:
     """What the kernel takes about a feature."""
     numbers = array("q", values or ()).tobytes()

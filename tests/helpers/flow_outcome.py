@@ -37,7 +37,7 @@ def outcome(
         first: whether it is the first input of its conversion.
         options: those of `Conversion`, of `Input` and, with `described`, the manifest's features.
     """
-    names = ("key_split", "regroup", "join", "key_feature", "kind")
+    names = ("key_split", "regroup", "join", "key_feature", "kind", "ignore_missing_end")
     spec = Input(str(path), **{name: options.pop(name) for name in names if name in options})
     described = {path.name: options.pop("described", {})}
     conversion = Conversion(spec, output, **options)

@@ -1,7 +1,8 @@
 /* Plain members of a tar. Part of kernel.c, which includes it once. */
 
 enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
-enum { PLAIN = 1, SHORT = 0, ODD = -1 };
+enum { LAST = 2, PLAIN = 1, SHORT = 0, ODD = -1 };
+enum { MOST_ZEROS = 40 * BLOCK }; /* what writers put at the end of an archive; Python judges more, and less */
 
 typedef struct {
     char name[100]; /* the entry's name: the extension, in lower case if the key rule requires it */
@@ -51,6 +52,13 @@ static int has_only_times(bytes_t data, size_t size) {
         at += length;
     }
     return size > 0;
+}
+
+/* Whether an archive ends at a position in the usual way: with two blocks of zeros or a few more, and nothing else. */
+static int ends_at(bytes_t position, bytes_t end) {
+    static const unsigned char zeros[MOST_ZEROS];
+    size_t size = (size_t)(end - position);
+    return size >= 2 * BLOCK && size <= MOST_ZEROS && size % BLOCK == 0 && !memcmp(position, zeros, size);
 }
 
 /* Read the member whose header is at a position. Returns PLAIN for a fully buffered regular file with nothing

@@ -27,12 +27,13 @@ typedef struct {
     Member first, last;
 } Batch;
 
-/* Read the members of the sample that begins with `members[0]`; the first member after it becomes `next`. */
-static int read_sample(bytes_t end, int last_dot, int differs, Member *members, int *count, Member *next) {
+/* Read the members of the sample that begins with `members[0]`; the first member after it becomes `next`. Returns LAST if
+   the archive ends after the sample; `whole` says whether nothing follows the buffered bytes. */
+static int read_sample(bytes_t end, int whole, int last_dot, int differs, Member *members, int *count, Member *next) {
     size_t total = members[0].size;
     for (*count = 1;; ++*count) {
         int found = read_member(members[*count - 1].next, end, last_dot, differs, next);
-        if (found != PLAIN) return found;
+        if (found != PLAIN) return found == ODD && whole && ends_at(next->start, end) ? LAST : found;
         if (compare(members->key, members->key_size, next->key, next->key_size)) return PLAIN;
         total += next->size;
         if (*count == MOST_ENTRIES || total > MOST_BYTES) return ODD;
@@ -84,18 +85,20 @@ static int add_sample(Batch *batch, const Member *members, int count) {
     return 1;
 }
 
-PyDoc_STRVAR(samples_doc, "samples(data, position, last_dot, differs, previous)\n--\n\n"
+PyDoc_STRVAR(samples_doc, "samples(data, position, last_dot, differs, previous[, whole])\n--\n\n"
 "Find the whole samples from a tar header at a position on, as long as they are plain.\n\n"
 "Returns the arguments of a `Batch` (samples/grouping.py); None if the header may belong to the same sample as\n"
 "`previous`, a member's name; or else, without any sample, whether more bytes are needed to tell. `last_dot` is the\n"
-"key rule, and `differs` says whether names may be split in which the two rules differ.");
+"key rule, `differs` says whether names may be split in which the two rules differ, and `whole` whether nothing follows the\n"
+"data in the tar, so that a sample before the end of the archive is whole.");
 
 static PyObject *samples(PyObject *module, PyObject *args) {
     PyObject *data;
     Py_ssize_t position, size, previous_size;
-    int last_dot, differs, found, count;
+    int last_dot, differs, found, count, whole = 0;
     char *start, *previous;
-    if (!PyArg_ParseTuple(args, "Snppy#", &data, &position, &last_dot, &differs, &previous, &previous_size)) return NULL;
+    if (!PyArg_ParseTuple(
+            args, "Snppy#|p", &data, &position, &last_dot, &differs, &previous, &previous_size, &whole)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &size)) return NULL;
     if (position < 0 || position > size) return PyErr_Format(PyExc_ValueError, "position %zd of %zd", position, size);
     bytes_t end = (bytes_t)start + size, stop = (bytes_t)start + position;
@@ -105,8 +108,8 @@ static PyObject *samples(PyObject *module, PyObject *args) {
         !memcmp(previous, next.key, next.key_size))
         Py_RETURN_NONE;
     members[0] = next;
-    if (found == PLAIN) found = read_sample(end, last_dot, differs, members, &count, &next);
-    if (found != PLAIN) return PyBool_FromLong(found == SHORT);
+    if (found == PLAIN) found = read_sample(end, whole, last_dot, differs, members, &count, &next);
+    if (found < PLAIN) return PyBool_FromLong(found == SHORT);
     size_t most = (size_t)(size - position) / BLOCK; /* numbers of samples and of their entries */
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
     char *room = PyMem_Malloc(most * (sizeof(Row) + sizeof(Place) + sizeof(int64_t)));
@@ -117,10 +120,10 @@ static PyObject *samples(PyObject *module, PyObject *args) {
     batch->places = (Place *)(batch->rows + most);
     batch->hashes = (int64_t *)(batch->places + most);
     batch->ascending = 1;
-    while (found == PLAIN && add_sample(batch, members, count)) {
+    while (found >= PLAIN && add_sample(batch, members, count)) {
         stop = next.start;
         members[0] = next;
-        found = read_sample(end, last_dot, differs, members, &count, &next);
+        found = found == LAST ? ODD : read_sample(end, whole, last_dot, differs, members, &count, &next);
     }
     for (int kind = 0; kind < batch->kinds; kind++) {
         PyObject *names = PyBytes_FromStringAndSize(batch->signatures[kind].names, (Py_ssize_t)batch->signatures[kind].size);
