@@ -6,6 +6,7 @@ them is cheaper.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -138,6 +139,25 @@ class Store:
             return count, sum(map(len, lines))
 
         return self._made(f"captions-{samples}-{digits}-{self.scale:g}", make).files[0]
+
+    def caption_tables(self, captions: Path) -> Dataset:
+        """The captions of a CSV file in other forms: with quotes, as JSON Lines, Parquet, and a tar."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            with captions.open(newline="") as file:
+                _, *rows = csv.reader(file)
+            with (directory / "quoted.csv").open("w", newline="") as file:
+                csv.writer(file, quoting=csv.QUOTE_ALL).writerows([("key", "caption"), *rows])
+            objects = [{"key": key, "caption": caption} for key, caption in rows]
+            (directory / "captions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in objects))
+            pq.write_table(pa.Table.from_pylist(objects), directory / "captions.parquet")
+            write_tar(directory / "captions.tar", ([(f"{key}.caption", caption.encode())] for key, caption in rows))
+            return len(rows), sum(len(caption) for _, caption in rows)
+
+        return self._made(f"{captions.parent.name}-tables", make)
 
     def keys(self) -> Path:
         """A file with the keys of the small samples, one a line."""

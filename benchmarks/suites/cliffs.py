@@ -53,9 +53,14 @@ def conversions(bench: Bench, tars: Dataset, records: Dataset) -> dict[str, tupl
     def convert(data: Dataset, *options: str, to: str = "record") -> Command:
         return tar2tf("convert", data.directory, "-o", bench.out / f"train-<>.{to}", "-j", "2", "-q", *options)
 
+    captions = bench.store.captions(200_000, 9)
+    tables = {path.name: str(path) for path in bench.store.caption_tables(captions).files}
+    joined = {"join": str(captions), **{f"join {name}": path for name, path in tables.items()}}
     return {
         **{name: (most, convert(records if of else tars, *given)) for name, (most, of, given) in CHANGES.items()},
-        "join": (3, convert(tars, "--join", str(bench.store.captions(200_000, 9)))),
+        **{name: (3, convert(tars, "--join", path)) for name, path in joined.items()},
+        **{f"{name}, to tars": (3, convert(tars, "--join", path, to="tar")) for name, path in joined.items()},
+        "rename, to tars": (3, convert(tars, "--op", "rename:label=cls", to="tar")),
         "records to tars": (3, convert(records, to="tar")),
         "gzip": (12, convert(tars, to="record.gz")),
     }

@@ -267,6 +267,33 @@ class Batch:
         made = native.widened(self.data, self.rows, self.spans, self.signatures, [*self.lists], added)
         return made and self.replaced(*made)
 
+    def joined(
+        self,
+        native: ModuleType,
+        rows: bytes,
+        found: bytes,
+        names: list[str],
+        key: int,
+        mark: bytes,
+        file: int,
+        groups: list[tuple[int, int, int, list[ArrowColumn]]],
+    ) -> RowsJoined | None:
+        """Join rows of a table; None if one of them is not plain, or has the name of an entry.
+
+        Args:
+            native: the kernel.
+            rows: four integers for each row, in the order of `HashTable`: the hash of its key, and its place.
+            found: the number of the first row with the hash of each key, as signed 64-bit integers; negative for none.
+            names: the names of the columns; of JSON, only that of the key.
+            key: the number of the column with the key.
+            mark: the byte between cells of CSV, a brace for JSON, empty for columns.
+            file: the descriptor of the file of rows.
+            groups: columns of the rows at places: the first two integers of a place, the number of rows, and columns.
+        """
+        samples = self.data, self.rows, self.spans, self.signatures, [*self.lists]
+        made = native.joined(*samples, rows, found, names, key, mark, file, groups)
+        return made and (made[0], self.replaced(*made[1]))
+
     def replaced(self, data: bytes, rows: bytes, spans: bytes, signatures: list[bytes], lists: list[bytes]) -> Batch:
         """Return the batch with other entries, as the kernel makes them."""
         return replace(self, data=data, rows=rows, spans=spans, signatures=signatures, lists=lists)
@@ -340,6 +367,14 @@ class Batch:
         for row in range(0, len(rows), _ROW):
             start, key, key_size, kind, first = rows[row : row + 5]
             yield start, kind, data[key : key + key_size].decode(), spans[2 * first : 2 * first + widths[kind]]
+
+
+RowsJoined: TypeAlias = "tuple[list[int | None], Batch]"
+"""The number of the row that matches each sample of a batch, or None; and the samples with the entries of the rows."""
+
+ArrowColumn: TypeAlias = "tuple[str, Any, Any, Any]"
+"""A letter as the kernel's `joined` has it, and three buffers of Apache Arrow: which values are valid, where they end,
+and the values."""
 
 
 class SourceReport(Protocol):

@@ -47,6 +47,16 @@ def key_hash(key: bytes | str) -> int:
     return crc32c(data) << 32 | crc32(data)
 
 
+def key_hashes(keys: Sequence[str]) -> array[int]:
+    """Return the hash of each of several keys by `key_hash`."""
+    lines = "\n".join(keys).encode("utf-8", "surrogateescape")
+    if (native := kernel.native()) and b"\r" not in lines:
+        hashes = array("Q", native.hashes(lines))
+        if len(hashes) == len(keys) == lines.count(b"\n") + 1:  # no key is empty, or has a line break
+            return hashes
+    return array("Q", map(key_hash, keys))
+
+
 def masked(crc: int) -> int:
     """Mask a CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
     return ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
@@ -108,6 +118,12 @@ class HashTable:
     def row(self, number: int) -> list[int]:
         """Return the integers of a row, given its index."""
         return self._numbers[self._width * number : self._width * (number + 1)].tolist()
+
+    def places(self, numbers: Sequence[int]) -> set[tuple[int, int]]:
+        """Return the second and third integers of rows, each pair once; a negative number is none of a row."""
+        integers, width = self._numbers, self._width
+        starts = [width * number for number in numbers if number >= 0]
+        return {(integers[start + 1], integers[start + 2]) for start in starts}
 
     def repeated(self) -> Iterator[int]:
         """Yield the index of each row whose hash is equal to the hash of the previous row."""

@@ -9,16 +9,27 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, did_you_mean, few
-from tar2tf_cli.formats.checksums import HashTable, key_hash
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, RowsJoined, Sample
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    SampleError,
+    SourceError,
+    Tar2tfError,
+    UsageError,
+    changed,
+    did_you_mean,
+    few,
+)
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import HashTable, key_hash, key_hashes
 from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
 from tar2tf_cli.formats.tar import padded
@@ -26,8 +37,8 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
-from tar2tf_cli.inputs.rows import Rows, RowsJoined, TableFiles, has_table_suffix, is_named_as_table, no_rows
-from tar2tf_cli.inputs.tar_index import find_samples
+from tar2tf_cli.inputs.rows import Rows, TableFiles, has_table_suffix, is_named_as_table, no_rows
+from tar2tf_cli.inputs.tar_index import find_in_batches, plain_samples_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.sample_keys import text_in
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.inputs.shard_set import ShardSet
     from tar2tf_cli.ops.select import Select
+
+_HASHED_AT_ONCE: Final = 1 << 12
 
 
 class SampleRange(NamedTuple):
@@ -96,9 +109,9 @@ class Joined:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ready": None, "_table": None}
 
-    @abstractmethod
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
-        """Yield the key and byte range of each sample."""
+        """Yield the key and byte range of each sample, of which `hashed` makes the index."""
+        raise NotImplementedError
 
     @abstractmethod
     def read(self, place: SampleRange) -> Sample:
@@ -107,6 +120,14 @@ class Joined:
         Raises:
             SourceError: when it cannot be read, or the file is not the one that was listed.
         """
+
+    def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
+        """Return the samples in several byte ranges, each as from `read`.
+
+        Raises:
+            Tar2tfError: when one of them cannot be read.
+        """
+        return list(map(self.read, places))
 
     @abstractmethod
     def locate(self, item: ObjectInfo) -> str:
@@ -138,8 +159,7 @@ class Joined:
         numbers = table.find_all(batch.hashes)
         if joined := ready.join_plain(table, numbers, batch):
             return joined
-        keyed = zip(numbers, batch.keys(), strict=True)
-        matches = [next(ready._matches_at(table, number, key.decode()), None) for number, key in keyed]
+        matches = ready._first_matches(table, numbers, batch.keys())
         if (widened := batch.widened(native, [match and match.entries for match in matches])) is None:
             return None
         return [match and match.row for match in matches], widened
@@ -153,6 +173,22 @@ class Joined:
             batch: the samples with these keys.
         """
         return None
+
+    def _first_matches(self, table: HashTable, numbers: Sequence[int], keys: Sequence[bytes]) -> list[Match | None]:
+        """Return the first sample with each key, given the first row with the key's hash, or a negative number."""
+        places = [SampleRange(*table.row(number)[1:]) for number in numbers if number >= 0]
+        try:
+            samples = iter(self.read_all(places))
+        except Tar2tfError:  # one by one, the first faulty sample is reported
+            samples = map(self.read, places)
+        found = list[Match | None]()
+        for number, key in zip(numbers, keys, strict=True):
+            sample = next(samples) if number >= 0 else {KEY: None}
+            if sample.pop(KEY) == key.decode():
+                found.append(Match(number, sample))
+            else:  # there is none, or its hash is that of another key
+                found.append(next(self._matches_at(table, number, key.decode()), None))
+        return found
 
     def _matches_at(self, table: HashTable, number: int, key: str) -> Iterator[Match]:
         """Iterate over the samples with a key; `number` is the first row with the key's hash, or negative."""
@@ -212,9 +248,11 @@ class Joined:
 
     def hashed(self) -> array[int]:
         """Return four integers for each sample: the hash of its key, and its byte range."""
-        rows = array("Q")
-        for key, place in self.scan():
-            rows.extend((key_hash(key), *place))
+        rows, found = array("Q"), self.scan()
+        while some := list(islice(found, _HASHED_AT_ONCE)):
+            columns = array("Q", chain.from_iterable([(0, *place) for _, place in some]))
+            columns[::4] = key_hashes([key for key, _ in some])
+            rows += columns
         return rows
 
     def close(self) -> None:
@@ -308,9 +346,12 @@ class JoinedShards(Joined):
             raise SourceError(error.message, shard=shard, key=key, offset=place.start, hint=error.hint) from None
 
     def _tar(self, stream: Readable, file: int, shard: OpenShard) -> Iterator[tuple[str | None, SampleRange]]:
-        for sample in find_samples(stream, shard.name, self._key_split):
-            *_, last = sample.entries
-            yield sample.key, SampleRange(file, sample.start, last.offset + padded(last.size) - sample.start)
+        for found in find_in_batches(stream, shard.name, self._key_split):
+            if isinstance(found, Batch):
+                for start, _, key, spans in found.layout():
+                    yield key, SampleRange(file, found.start + start, spans[-2] + padded(spans[-1]) - start)
+            else:
+                yield found.key, SampleRange(file, found.start, found.end - found.start)
 
     def _records(self, stream: Readable, file: int) -> Iterator[tuple[str | None, SampleRange]]:
         item = self.inputs[file]
@@ -337,15 +378,26 @@ class JoinedShards(Joined):
             entries = self._open.entries[item.name] = ExampleEntries(self._described.get(item.name, {}))
         return entries
 
-    def read(self, place: SampleRange) -> Sample:
+    def _data(self, place: SampleRange) -> bytes:
+        """Return the bytes of a sample."""
         item = self.inputs[place.file]
-        name = self.locate(item)
         if file := self._open.unpacked.get(place.file):
             data = os.pread(file.descriptor(), place.size, place.start)
         else:
             data = self._open.ranges(self._source).read(item, place.start, place.size)
         if len(data) < place.size:
-            raise changed(name, place.start)
+            raise changed(self.locate(item), place.start)
+        return data
+
+    def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
+        samples: Sequence[Sample] | None = None
+        if self._key is None and all(self._open.kinds[place.file].name == "tar" for place in places):
+            samples = plain_samples_in([self._data(place) for place in places], self._key_split)
+        return samples or super().read_all(places)
+
+    def read(self, place: SampleRange) -> Sample:
+        item, data = self.inputs[place.file], self._data(place)
+        name = self.locate(item)
         try:
             kind = self._open.kinds[place.file]
             if kind.traits.carries_examples:
@@ -488,18 +540,60 @@ class JoinedParquet(Joined):
     def locate(self, item: ObjectInfo) -> str:
         return self._files.locate(item)
 
-    def scan(self) -> Iterator[tuple[str, SampleRange]]:
+    def hashed(self) -> array[int]:
+        rows = array("Q")
+        for file, group, number, keys in self._keys():
+            columns = array("Q", (0, file, group, 0)) * len(keys)
+            columns[::4], columns[3::4] = key_hashes(keys), array("Q", range(number, number + len(keys)))
+            rows += columns
+        return rows
+
+    def _keys(self) -> Iterator[tuple[int, int, int, list[str]]]:
+        """Yield the keys of several rows, after the numbers of their file, row group, and first row in the group."""
         numbers = {item.name: number for number, item in enumerate(self.inputs)}
         for group in self._files.groups([self.key_name]):
-            for number, values in enumerate(self._files.rows(group, [self.key_name])):
-                if (key := values[self.key_name]) is None:
-                    where, row = self.locate(group.file), group.first + number + 1
+            first = 0
+            for values in self._files.column(group, self.key_name):
+                if None in values:
+                    where, row = self.locate(group.file), group.first + first + values.index(None) + 1
                     raise SourceError(f"has no key in {self.key_name!r}", shard=where, member=f"row {row}")
-                yield key_text(key), SampleRange(numbers[group.file.name], group.number, number)
+                yield numbers[group.file.name], group.number, first, list(map(key_text, values))
+                first += len(values)
 
     def read(self, place: SampleRange) -> Sample:
-        values = self._files.row(self.inputs[place.file], place.start, place.size)
-        return {KEY: key_text(values.pop(self.key_name)), **entries(values)}
+        (sample,) = self.read_all([place])
+        return sample
+
+    def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
+        samples = [Sample()] * len(places)
+        for (file, group), numbers in _by_group(places).items():
+            rows = self._files.rows_at(self.inputs[file], group, [places[number].size for number in numbers])
+            for number, values in zip(numbers, rows, strict=True):
+                samples[number] = {KEY: key_text(values.pop(self.key_name)), **entries(values)}
+        return samples
+
+    def join_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsJoined | None:
+        native, found = kernel.native(), table.places(numbers)
+        groups, names = [], list[str]()
+        for file, group in sorted(found):
+            columns = self._files.arrow_columns(self.inputs[file], group)
+            if columns is None or (names and names != columns.names):
+                return None
+            names = columns.names
+            groups.append((file, group, columns.rows, columns.columns))
+        if native is None or not groups:
+            return None
+        return batch.joined(
+            native, table.data, array("q", numbers).tobytes(), names, names.index(self.key_name), b"", -1, groups
+        )
+
+
+def _by_group(places: Sequence[SampleRange]) -> dict[tuple[int, int], list[int]]:
+    """Return the numbers of places of rows by their file and row group."""
+    groups = defaultdict[tuple[int, int], list[int]](list)
+    for number, place in enumerate(places):
+        groups[place.file, place.start].append(number)
+    return groups
 
 
 def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:

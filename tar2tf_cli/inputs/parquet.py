@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import io
 import os
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from struct import calcsize
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, SampleSource, Source
-from tar2tf_cli.api.values import KEY, Sample, SourceReport
+from tar2tf_cli.api.values import KEY, ArrowColumn, Sample, SourceReport
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.inputs.base import stems_of
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".parquet"
 KEY_COLUMNS: Final = (KEY, "key")
-_KEPT: Final = 4  # row groups in memory, for rows that are read one by one
+_KEPT: Final = 4  # row groups in memory, for rows that are read by their numbers; more where they are small
+_KEPT_BYTES: Final = 1 << 25
+_COLUMN: Final = 1 << 13  # values of a column of keys converted to Python at once
 _BATCH: Final = 64  # rows converted to Python at once; an image takes some hundred kilobytes
 _BLOB: Final = {"bytes", "path"}  # fields of the structs in which Hugging Face stores images, sounds and videos
 
@@ -50,6 +54,20 @@ class RowGroup(NamedTuple):
     first: int
     rows: int
     size: int
+
+
+class ArrowColumns(NamedTuple):
+    """The columns of a row group in memory, as the kernel takes them.
+
+    Attributes:
+        names: their names.
+        rows: the number of rows.
+        columns: a letter for the type of each, and its buffers.
+    """
+
+    names: list[str]
+    rows: int
+    columns: list[ArrowColumn]
 
 
 def is_parquet(bucket: str) -> bool:
@@ -120,15 +138,17 @@ class ParquetFiles:
         self._templates = templates
         self._connection = connection
         self._read: dict[tuple[str, int], Any] = {}  # tables of pyarrow
+        self._plain: dict[tuple[str, int], ArrowColumns | None] = {}  # of these tables
         self._open: tuple[int, Source, Ranges] | None = None  # of this process; forked processes do not share it
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_open": None, "_read": {}}
+        return {**self.__dict__, "_open": None, "_read": {}, "_plain": {}}
 
     def close(self) -> None:
         """Close the files, and discard cached row groups."""
         self._open = None
         self._read = {}
+        self._plain = {}
 
     def _source(self) -> tuple[Source, Ranges]:
         if self._open is None or self._open[0] != os.getpid():
@@ -181,23 +201,60 @@ class ParquetFiles:
         except (ValueError, OSError) as error:
             raise self._damaged(group.file, error) from None
 
-    def row(self, item: ObjectInfo, group: int, number: int) -> Row:
-        """Return one row of a row group; recently read row groups are cached.
+    def column(self, group: RowGroup, name: str) -> Iterator[Sequence[object]]:
+        """Iterate over the values of one column of a row group, several at a time.
 
         Raises:
-            DamagedShardError: when it cannot be read.
+            DamagedShardError: when they cannot be read.
         """
+        file = self.open(group.file)
+        try:
+            for batch in file.iter_batches(_COLUMN, row_groups=[group.number], columns=[name], use_threads=False):
+                yield batch.column(0).to_pylist()
+        except (ValueError, OSError) as error:
+            raise self._damaged(group.file, error) from None
+
+    def rows_at(self, item: ObjectInfo, group: int, numbers: Sequence[int]) -> Sequence[Row]:
+        """Return several rows of a row group; recently read row groups are cached.
+
+        Raises:
+            DamagedShardError: when they cannot be read.
+        """
+        table = self._group(item, group)
+        if len(numbers) == 1:  # `take` imports pyarrow.compute, which takes a tenth of a second
+            return table.slice(numbers[0], 1).to_pylist()  # type: ignore[no-any-return]
+        return table.take(numbers).to_pylist()  # type: ignore[no-any-return]
+
+    def arrow_columns(self, item: ObjectInfo, group: int) -> ArrowColumns | None:
+        """Return the columns of a row group for the kernel; None if one is not of text, bytes, integers or floats.
+
+        Raises:
+            DamagedShardError: when they cannot be read.
+        """
+        table = self._group(item, group)
+        place = item.name, group
+        if place not in self._plain:
+            columns = [_arrow_column(table.column(number)) for number in range(table.num_columns)]
+            plain = [column for column in columns if column]
+            names = table.column_names
+            fits = len(plain) == len(columns)
+            self._plain[place] = ArrowColumns(names, table.num_rows, plain) if fits else None
+        return self._plain[place]
+
+    def _group(self, item: ObjectInfo, group: int) -> Any:
+        """Return a row group as a table of pyarrow; recently read row groups are cached."""
         place = item.name, group
         if place not in self._read:
             file = self.open(item)
             try:
-                self._read[place] = file.read_row_group(group, use_threads=False)
+                self._read[place] = file.read_row_group(group, use_threads=False).combine_chunks()
             except (ValueError, OSError) as error:
                 raise self._damaged(item, error) from None
-            while len(self._read) > _KEPT:
-                del self._read[next(iter(self._read))]
-        (row,) = self._read[place].slice(number, 1).to_pylist()
-        return dict(row)
+            while len(self._read) > _KEPT and sum(table.nbytes for table in self._read.values()) > _KEPT_BYTES:
+                oldest = next(iter(self._read))
+                del self._read[oldest]
+                self._plain.pop(oldest, None)
+        return self._read[place]
 
     def groups(self, columns: Sequence[str] | None) -> Iterator[RowGroup]:
         """Iterate over the row groups of all files.
@@ -232,18 +289,51 @@ class ParquetFiles:
         return DamagedShardError(f"cannot be read as Parquet: {text}", shard=self.locate(item))
 
 
+def _arrow_column(column: Any) -> ArrowColumn | None:
+    """Return the letter and buffers of a column; None if it has not text, bytes, floats or integers of int64."""
+    name = str(column.type)
+    if column.num_chunks != 1 or name not in _LETTERS or column.chunk(0).offset:
+        return None
+    letter, width = _LETTERS[name]
+    valid, *ends, values = column.chunk(0).buffers()
+    if width and values is not None:  # by hand, as `cast` imports pyarrow.compute, which takes a tenth of a second
+        try:
+            whole = memoryview(values).cast("B")[: calcsize(width) * len(column)]
+            values = array("q" if letter == "i" else "d", whole.cast(width)).tobytes()
+        except OverflowError:  # an integer above those of int64
+            return None
+    return letter, valid, ends[0] if ends else None, values
+
+
+_LETTERS: Final[Mapping[str, tuple[str, Any]]] = {
+    **dict.fromkeys(("string", "binary"), ("s", "")),
+    **dict.fromkeys(("large_string", "large_binary"), ("S", "")),
+    "int8": ("i", "b"),
+    "int16": ("i", "h"),
+    "int32": ("i", "i"),
+    "int64": ("i", ""),
+    "uint8": ("i", "B"),
+    "uint16": ("i", "H"),
+    "uint32": ("i", "I"),
+    "uint64": ("i", "Q"),
+    "float": ("d", "f"),
+    "double": ("d", ""),
+}
+"""Types of Apache Arrow: their letter in the kernel's `joined`, and the typecode of numbers that have not 64 bits."""
+
+
 def value_of(name: str, value: object) -> object:
     """Convert a value of a row to an entry: text to bytes, dates to text, numbers unchanged.
 
     Raises:
         SampleError: when a text is not UTF-8, or a struct of bytes and a path has no bytes.
     """
+    if isinstance(value, str):
+        return value.encode()
     if is_blob(value):
         if value["bytes"] is None:
             raise SampleError(f"the column {name!r} has the path {value['path']!r}, but no bytes")
         return value["bytes"]
-    if isinstance(value, str):
-        return value.encode()
     if value is None or isinstance(value, (bytes, bool, int, float, list, dict)):
         return value
     return (value.isoformat() if hasattr(value, "isoformat") else str(value)).encode()
@@ -344,6 +434,8 @@ class ParquetSource(SampleSource):
 
 def key_text(value: object) -> str:
     """Convert a value to the text of a key."""
+    if type(value) is str:
+        return value
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
@@ -353,5 +445,8 @@ def entries(values: Row) -> Sample:
     Raises:
         SampleError: when one cannot be an entry.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    return {entry_name(name, value): value_of(name, value) for name, value in given.items()}
+    return {
+        entry_name(name, value) if isinstance(value, dict) else name: value_of(name, value)
+        for name, value in values.items()
+        if value is not None
+    }

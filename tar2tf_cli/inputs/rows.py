@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.store import Store, at_folder
-from tar2tf_cli.api.values import Batch
+from tar2tf_cli.api.values import Batch, RowsJoined
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import LFS_POINTER, LFS_PULL, compression_of, open_stream
@@ -31,9 +31,6 @@ RowSpan: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
 
 TableFormat: TypeAlias = Literal["csv", "jsonl"]
-
-RowsJoined: TypeAlias = "tuple[list[int | None], Batch]"
-"""The number of the row that matches each sample of a batch, or None; and the samples with the entries of the rows."""
 
 _BLOCK: Final = 1 << 20
 _LONGEST_CELL: Final = 2**31 - 1
@@ -173,14 +170,15 @@ class Rows:
         Raises:
             SourceError: when the file cannot be read.
         """
-        native = kernel.native()
-        if native is None or self.form != "csv" or key not in self.columns:
+        native, form = kernel.native(), self._kernel_form(key)
+        if native is None or form is None:
             return None
-        rows, offset, column = array("Q"), self._start, self.columns.index(key)
+        names, column, mark = form
+        rows, offset = array("Q"), self._start
         try:
             self._file.seek(offset)
-            while lines := b"".join(self._file.readlines(_BLOCK)):
-                made = native.table(lines, self._mark.encode(), len(self.columns), column, file, offset)
+            while lines := self._file.read(_BLOCK) + self._file.readline():
+                made = native.table(lines, mark, names, column, file, offset)
                 if made is None or not made[1]:
                     return None
                 rows.frombytes(made[0])
@@ -200,12 +198,15 @@ class Rows:
             batch: the samples.
             key: the column with the key.
         """
-        native = kernel.native()
-        if native is None or self.form != "csv" or key not in self.columns:
-            return None
-        names, of_batch = [*self.columns], (batch.data, batch.rows, batch.spans, batch.signatures, [*batch.lists])
-        made = native.joined(*of_batch, self._file.fileno(), rows, found, self._mark.encode(), names, names.index(key))
-        return made and (made[0], batch.replaced(*made[1]))
+        native, form = kernel.native(), self._kernel_form(key)
+        return batch.joined(native, rows, found, *form, self._file.fileno(), []) if native and form else None
+
+    def _kernel_form(self, key: str) -> tuple[list[str], int, bytes] | None:
+        """Return names of columns, the number of the key's, and the mark for the kernel; None without such a column."""
+        if self.form == "jsonl":
+            return [key], 0, b"{"
+        columns = [*self.columns]
+        return (columns, columns.index(key), self._mark.encode()) if key in columns else None
 
     def data(self, span: RowSpan) -> bytes:
         """Return the bytes of a row, given its position.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,9 +120,13 @@ SELECTIONS = [
         "keep:caption,score,cls",
     ],
     ["--join", "{}/rows.parquet", "--join-missing", "skip", "--op", "keep:text,number", "--keys", "{}/keys"],
+    ["--join", "{}/rows.parquet", "--join-missing", "keep"],
+    ["--join", "{}/more.tar", "--join-missing", "keep"],
+    ["--join", "{}/escaped.jsonl", "--join", "{}/more.tar", "--join", "{}/rows.parquet", "--join-missing", "skip"],
 ]
 
 FAULTS_IN_EACH_BATCH = [
+    ["--join", "{}/lists.parquet", "--join-missing", "keep", "--op", "keep:text,cls"],
     ["--drop-duplicates", "txt"],
     ["--join", "{}/captions.csv"],
     ["--join", "{}/captions.csv", "--join-missing", "keep", "--drop-duplicates", "caption"],
@@ -150,6 +155,11 @@ def odd_bucket(folder: Path) -> None:
     (folder / "quoted.csv").write_text("key,caption\n" + "".join(lines))
     texts = [f"of {key}" * (number % 9 > 0) or None for number, key in enumerate(keys)]
     pq.write_table(pa.table({"key": keys, "text": texts, "number": [*range(len(keys))]}), folder / "rows.parquet")
+    pq.write_table(pa.table({"key": keys, "text": texts, "n": [[1]] * len(keys)}), folder / "lists.parquet")
+    write_members(folder / "more.tar", ((f"{key}.more.txt", key.encode()) for key in ("0-ü", *keys, "unused")))
+    (folder / "escaped.jsonl").write_text(
+        "".join(json.dumps({"key": key, "t": f"ü\n{key}"}) + "\n" for key in ("0-ü", *keys))
+    )
     (folder / "scores.jsonl").write_text(
         "".join(f'{{"key": "{key}", "score": {number}.5}}\n' for key, number in zip(keys, range(300), strict=True))
     )

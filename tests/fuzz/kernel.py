@@ -185,7 +185,7 @@ def records_of(
 def joined_to(
     native: ModuleType, generator: random.Random, data: bytes, samples: bytes, places: bytes, signatures: list[bytes]
 ) -> None:
-    """Join rows of CSV to samples, of which some are odd, and some are changed after they were indexed."""
+    """Join rows of CSV or JSON to samples, of which some are odd, and some are changed after they were indexed."""
     parts = [
         b"001",
         b"002",
@@ -202,8 +202,11 @@ def joined_to(
     lines = b"".join(
         generator.choice([b"%03d,text\n" % generator.randrange(9), generator.choice(parts)]) for _ in range(30)
     )
+    mark, names = b",", ["key", generator.choice(["text", "jpg"])]
+    if generator.random() < 0.5:
+        mark, names, lines = b"{", ["key"], objects(generator)
     lines = lines.replace(b"\0", generator.choice([b"\0", b"", b"x"]))
-    if (made := native.table(lines, b",", 2, 0, 0, 0)) is None:
+    if (made := native.table(lines, mark, names, 0, 0, 0)) is None:
         return
     table, size = native.ordered(made[0], 4), made[1]
     assert size <= len(lines)
@@ -214,7 +217,57 @@ def joined_to(
         file.write(generator.choice([lines, changed, lines[: generator.randrange(len(lines))]]))
         file.flush()
         before = data, samples, places, signatures, []
-        native.joined(*before, file.fileno(), table, found, b",", ["key", generator.choice(["text", "jpg"])], 0)
+        native.joined(*before, table, found, names, 0, mark, file.fileno(), [])
+    columns_joined(native, generator, before, table, found)
+
+
+def objects(generator: random.Random) -> bytes:
+    """Rows of JSON, nearly all of them plain."""
+    values = [
+        b'"x"',
+        b'"\\u00e9\\ud83d\\ude00\\n"',
+        b"null",
+        b"1",
+        b"-2.5e3",
+        b'"\\',
+        b'"\\u1',
+        b"1e",
+        b"tru",
+        b"[",
+        b"1" * 30,
+    ]
+    weights = [9, 9, 9, 9, 9, *[0.1] * 6]
+    rows = []
+    for _ in range(30):
+        pairs = b"".join(
+            b', "%d": %b' % (name, generator.choices(values, weights)[0]) for name in range(generator.randrange(4))
+        )
+        rows.append(b'{"key": "%03d"%b}\n' % (generator.randrange(9), pairs))
+    return b"".join(rows)
+
+
+def columns_joined(native: ModuleType, generator: random.Random, before: Any, table: bytes, found: bytes) -> None:
+    """Join rows of columns whose buffers are right, cut off, or hold anything."""
+
+    def cut(data: bytes) -> bytes:
+        return generator.choice([data, data, data, data[: generator.randrange(len(data) + 1)]])
+
+    rows, width = 1 << 11, generator.choice([4, 8])
+    ends = array("i" if width == 4 else "q", range(0, 3 * rows + 3, 3))
+    if generator.random() < 0.5:
+        ends[generator.randrange(len(ends))] = generator.choice([-1, 1, 1 << 30])
+    text = b"".join(b"%03d" % (number % 9) for number in range(rows))
+    key = "s" if width == 4 else "S", cut(bytes([255]) * (rows // 8)), cut(ends.tobytes()), cut(text)
+    number = (
+        generator.choice("id"),
+        generator.choice([None, cut(generator.randbytes(rows // 8))]),
+        None,
+        cut(generator.randbytes(8 * rows)),
+    )
+    places = array("Q", table)
+    places[1::4], places[2::4] = array("Q", [0]) * (len(table) // 32), array("Q", [5]) * (len(table) // 32)
+    groups = [(0, 5, generator.choice([rows, 9, 1 << 40]), [key, number])]
+    native.joined(*before, places.tobytes(), found, ["key", "n"], 0, b"", -1, groups)
 
 
 def fuzz(native: ModuleType, seconds: float) -> None:

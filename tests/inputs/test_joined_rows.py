@@ -1,13 +1,16 @@
-"""Rows of CSV that the kernel finds for the samples of a batch are what Python finds, one key at a time."""
+"""Rows of tables that the kernel finds for the samples of a batch are what Python finds, one key at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +18,12 @@ from hypothesis import strategies as st
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
 from make_bytes import END, member
-from tar2tf_cli.api.values import Batch
+from tar2tf_cli.api.values import Batch, Sample
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.inputs import rows as rows_module
-from tar2tf_cli.inputs.joined import JoinedTables
+from tar2tf_cli.inputs.joined import Joined, JoinedParquet, JoinedTables, Match
+from tar2tf_cli.inputs.parquet import ParquetFiles
 from tar2tf_cli.inputs.rows import Rows, TableFiles
 
 pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
@@ -35,31 +39,59 @@ def batch_of(keys: list[bytes]) -> Batch:
     return Batch(*native.samples(tar, 0, False, False, b""))
 
 
+def joined(path: Path) -> Joined:
+    """The rows of a file as a dataset that is joined."""
+    is_parquet = path.suffix == ".parquet"
+    return JoinedParquet(ParquetFiles(str(path)), None) if is_parquet else JoinedTables(TableFiles(str(path)), None)
+
+
 def outcome(path: Path, native: ModuleType | None) -> Any:
     """The size of a table, its rows that belong to samples, and the samples with their entries; or the error."""
     batch = batch_of([*KEYS, b"missing"])
     with patch.object(kernel, "native", lambda: native):
         try:
-            with closing(JoinedTables(TableFiles(str(path)), None)) as table:
+            with closing(joined(path)) as table:
                 if native:
-                    joined = table.join(native, batch)
-                    return table.size(), joined and (joined[0], [sample for _, sample in joined[1].samples()])
+                    return table.size(), described(table.join(native, batch))
                 found = [next(iter(table.find(key)), None) for _, _, key, _ in batch.layout()]
-                if any(match and not match.entries.keys().isdisjoint(("txt", "__key__")) for match in found):
+                every = [entries_in(match) for match in found]
+                if any(not entries.keys().isdisjoint(("txt", "__key__")) for entries in every):
                     return table.size(), None
-                samples = [
-                    {**sample, **(match.entries if match else {})}
-                    for (_, sample), match in zip(batch.samples(), found, strict=True)
-                ]
-                return table.size(), ([match and match.row for match in found], samples)
+                if (widened := batch.widened(built(), every)) is None:  # type: ignore[arg-type]  # a kernel
+                    return table.size(), None
+                return table.size(), described(([match and match.row for match in found], widened))
         except Tar2tfError as error:
             return type(error), str(error), error.hint
+
+
+def entries_in(match: Match | None) -> Sample:
+    return match.entries if match else {}
+
+
+def described(found: tuple[Sequence[int | None], Batch] | None) -> Any:
+    """The rows, and the samples with their entries and the kinds of these."""
+    if found is None:
+        return None
+    rows, batch = found
+    kinds = [
+        [(name, *batch.values_of(number)[place]) for place, name in enumerate(names)]
+        for number, names in enumerate(batch.names())
+    ]
+    return rows, [(sample, kinds[row[1]]) for (_, sample), row in zip(batch.samples(), batch.layout(), strict=True)]
 
 
 def is_plain(path: Path) -> bool:
     """Whether the kernel indexes the rows."""
     with patch.object(kernel, "native", built), Rows(str(path)) as rows:
         return rows.hashed("key", 0) is not None
+
+
+def is_joined_by_the_kernel(path: Path) -> bool:
+    """Whether the kernel finds the values of the rows, too."""
+    with patch.object(kernel, "native", built), closing(joined(path)) as table:
+        ready, index = table._prepared()
+        batch = batch_of(KEYS)
+        return ready.join_plain(index, index.find_all(batch.hashes), batch) is not None
 
 
 PLAIN = [
@@ -93,7 +125,55 @@ ODD = [
     b"key,text\na,1\r\r\n",
     b"key,text\na,\xff\n",
     b"key,text\na,1\0\n",
-    b'{"key": "a", "text": "1"}\n',
+    b'{"key": "a", "text": ["1"]}\n',
+    b"[1]\n",
+]
+
+PLAIN_JSON = [
+    b'{"key": "a", "text": "1"}\n{"text": "2", "key": "b"}\n',
+    b'\r\n {"key":"a"\t,"n":-12 , "f":1.5e-3}\r\n\n \t\n{"key":"b","n":null}',
+    b'\xef\xbb\xbf{"key": "a", "n": 9223372036854775807, "m": -9223372036854775808, "f": -0.0, "z": -0}\n',
+    b'{"key": "\\u00fc", "text": "\\ud83d\\ude00 \\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u0000\\uFFFF"}\n',
+    '{"key": "\u00fc", "t\u00e9xt": "\u2028 \U0001f600"}\n{"key": "c\\u0020d", "text": ""}'.encode(),
+    b'{"key": "a", "t\\u0065xt": 1}\n{"key": "b", "text": "x"}\n{"key": "1", "text": 0.1}\n',
+    b'{"__key__": "a", "key": "b"}\n{"__key__": "1", "more": "b"}\n',
+    b'{"key": "a", "txt": "1"}\n',
+    b'{"key": "a", "f": 16777217.0, "g": 1E+2, "h": 1e38, "i": 5e-324}\n',
+]
+ODD_JSON = [
+    b'{"key": "a", "b": true}\n',
+    b'{"key": "a", "b": [1]}\n',
+    b'{"key": "a", "b": {"c": 1}}\n',
+    b'{"key": "a", "b": NaN}\n',
+    b'{"key": "a", "b": 1e39}\n',
+    b'{"key": "a", "b": 9223372036854775808}\n',
+    b'{"key": "a", "b": 1, "b": 2}\n',
+    b'{"key": "a", "b": null, "c": 1, "b": 2}\n',
+    b'{"key": "a", "key": "b"}\n',
+    b'{"key": 1, "b": "x"}\n',
+    b'{"key": "a", "b": "\\ud800"}\n',
+    b'{"key": "a", "b": "\\ude00\\ud83d"}\n',
+    b'{"key": "a", "b": "\xed\xa0\x80"}\n',
+    b'{"key": "a", "b": "\xff"}\n',
+    b'{"key": "a", "b": "1\t2"}\n',
+    b'{"key": "a", "b": 01}\n',
+    b'{"key": "a", "b": 1.}\n',
+    b'{"key": "a", "b": +1}\n',
+    b'{"key": "a", "b": .5}\n',
+    b'{"key": "a", "b": 1e}\n',
+    b'{"key": "a", "b": 1-2}\n',
+    b'{"key": "a", "b": "\\x"}\n',
+    b'{"key": "a", "b": "\\u00"}\n',
+    b'{"key": "a", "b": "1"},\n',
+    b'{"key": "a", "b": "1",}\n',
+    b'{"key": "a", "b": "1"\n',
+    b'{"key": "a"} {"key": "b"}\n',
+    b'{"key": "a", "b": "1"}\0\n',
+    b'{"key": "a",\n "b": "1"}\n',
+    b'{"b": "1"}\n',
+    b"{}\n",
+    b'{"key": "a", "b": nulls}\n',
+    b'{"key": "a", "b": 0.' + b"1" * 60 + b"}\n",
 ]
 
 
@@ -113,9 +193,34 @@ def test_odd_rows_are_left_to_python(data: bytes, tmp_path: Path) -> None:
     assert outcome(path, built()) == outcome(path, None)
 
 
-@pytest.mark.parametrize("data", [b"key,text\na,1\na,2\n", b"key,__key__\na,b\nb,b\n", b"key,text\na," + b"x" * 99_999])
+@pytest.mark.parametrize("data", PLAIN_JSON)
+def test_plain_objects_are_found_by_the_kernel_as_by_python(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(data)
+    assert is_plain(path) or b"__key__" in data
+    assert outcome(path, built()) == outcome(path, None)
+    assert is_joined_by_the_kernel(path) or b'"txt"' in data or b'"key": "b"' in data
+
+
+@pytest.mark.parametrize("data", ODD_JSON)
+def test_odd_objects_are_left_to_python(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"key": "a", "b": "0"}\n'.replace(b'"a"', b'"x/y"') + data)
+    assert not is_plain(path)
+    assert outcome(path, built()) == outcome(path, None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"key,text\na,1\na,2\n",
+        b"key,__key__\na,b\nb,b\n",
+        b"key,text\na," + b"x" * 99_999,
+        b'{"key": "a", "b": "1"}\n{"key": "a"}\n',
+    ],
+)
 def test_repeated_keys_columns_named_key_and_long_rows_are_treated_alike(data: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
+    path = tmp_path / "a.csv"  # JSON is known by its first line
     path.write_bytes(data)
     assert outcome(path, built()) == outcome(path, None)
 
@@ -137,6 +242,102 @@ def test_a_row_that_changed_after_it_was_indexed_is_refused_alike(tmp_path: Path
                 table.join(native, batch_of([b"a"])) if native else table.find("a")
             found.append(str(error.value))
     assert found[0] == found[1]
+
+
+PARTS = [*b'{}[]":,\\ \t-+.0159eEnulatrfs/bxd\xc3\xbc\xff']
+TOKENS = [
+    b'"key"',
+    b'"a"',
+    b'"b"',
+    b'"text"',
+    b": ",
+    b", ",
+    b"{",
+    b"}",
+    b"null",
+    b"true",
+    b"1",
+    b"-2.5e1",
+    b'"\\u00e9"',
+]
+
+
+@example_count(300)
+@given(
+    lines=st.lists(
+        st.lists(st.sampled_from(TOKENS) | st.sampled_from([bytes([part]) for part in PARTS]), max_size=6), max_size=4
+    ),
+    values=st.lists(st.sampled_from(TOKENS[:4] + TOKENS[8:]), max_size=3),
+)
+def test_any_objects_are_found_alike(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[list[bytes]], values: list[bytes]
+) -> None:
+    rows = [b'{"key": "%b"%b}' % (key, b"".join(line)) for key, line in zip((b"a", b"b", b"a", b"1"), lines)]  # noqa: B905
+    rows += [b'{"key": "x/y", "v%d": %b}' % pair for pair in enumerate(values)][:1]
+    path = tmp_path_factory.getbasetemp() / "rows.jsonl"
+    path.write_bytes(b"\n".join(rows))
+    assert outcome(path, built()) == outcome(path, None)
+
+
+TEXT = ["1", None, "", "\u00fc\U0001f600", "x" * 300]
+COLUMNS: dict[str, pa.Array] = {
+    "text": pa.array(TEXT),
+    "large": pa.array(TEXT, pa.large_string()),
+    "bytes": pa.array([b"\xff\0", b"", None, b"1", b"2"]),
+    "large bytes": pa.array([b"\xff\0", b"", None, b"1", b"2"], pa.large_binary()),
+    "int64": pa.array([2**63 - 1, -(2**63), 0, None, -1]),
+    "int8": pa.array([127, -128, 0, None, 5], pa.int8()),
+    "uint32": pa.array([2**32 - 1, 0, 7, None, 5], pa.uint32()),
+    "uint64": pa.array([2**63 - 1, 0, 7, None, 5], pa.uint64()),
+    "double": pa.array([0.1, -0.0, 1e-320, None, 3e38]),
+    "float": pa.array([0.1, -0.0, 1e-42, None, 3e38], pa.float32()),
+    "nulls": pa.array([None] * 5, pa.string()),
+}
+ODD_COLUMNS: dict[str, pa.Array] = {
+    "uint64": pa.array([2**64 - 1, 0, 7, None, 5], pa.uint64()),
+    "double": pa.array([float("nan"), 1.0, 1.0, 1.0, 1.0]),
+    "large double": pa.array([1e39, 1.0, 1.0, 1.0, 1.0]),
+    "half": pa.array([0.5, 1.0, None, 2.0, 3.0], pa.float16()),
+    "bool": pa.array([True, None, False, True, True]),
+    "list": pa.array([[1], None, [], [2], [3]]),
+    "struct": pa.array([{"bytes": b"1", "path": "a.png"}] * 5),
+    "date": pa.array([1, 2, 3, None, 5], pa.date32()),
+    "category": pa.array(["x", "y", "x", None, "y"]).dictionary_encode(),
+    "null": pa.array([None] * 5, pa.null()),
+    "txt": pa.array(TEXT),
+    "__key__": pa.array(["x", "y", "z", "a", "b"]),
+}
+
+
+def written(path: Path, columns: dict[str, pa.Array], group: int = 100) -> Path:
+    keys = pa.array([key.decode() for key in (b"\xc3\xbc", b"a", b"1", b"more", b"x/y")])
+    pq.write_table(pa.table({"key": keys, **columns}), path, row_group_size=group)
+    return path
+
+
+@pytest.mark.parametrize("group", [100, 2])
+@pytest.mark.parametrize("names", [*([name] for name in COLUMNS), list(COLUMNS)], ids=", ".join)
+def test_plain_columns_are_found_by_the_kernel_as_by_python(names: list[str], group: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", {name: COLUMNS[name] for name in names}, group)
+    assert is_joined_by_the_kernel(path)
+    assert outcome(path, built()) == outcome(path, None)
+
+
+@pytest.mark.parametrize("name", ODD_COLUMNS)
+def test_odd_columns_are_left_to_python(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", {"text": COLUMNS["text"], name: ODD_COLUMNS[name]})
+    if name != "__key__":
+        assert not is_joined_by_the_kernel(path)
+    assert outcome(path, built()) == outcome(path, None)
+
+
+def test_keys_that_are_bytes_numbers_repeated_or_null_are_treated_alike(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    for keys in ([b"a", b"\xff", b"b\n"], [1, 2, 3], ["a", "b", "a"], ["a", None, "b"], ["", "a\r", "1"]):
+        pq.write_table(pa.table({"key": keys, "text": ["x", "y", "z"]}), path)
+        assert outcome(path, built()) == outcome(path, None)
+    pq.write_table(pa.table({"__key__": ["a", "1"], "key": ["x", "y"]}), path)
+    assert outcome(path, built()) == outcome(path, None)
 
 
 CELLS = [*KEYS, b"", b"x,", b"\r", b'"', b'"a"', b'"b', b'c d"', b" ", b"\xff", b"\n"]

@@ -200,6 +200,26 @@ static int name_entry(PyObject *name, Entry *entry) {
     return 1;
 }
 
+/* Give an entry a float as its value; 0 if it is too large for a float32. */
+static int give_float(double value, Entry *entry) {
+    float number = (float)value;
+    uint32_t bits;
+    if (!(number <= FLT_MAX && number >= -FLT_MAX)) return 0;
+    memcpy(&bits, &number, sizeof bits);
+    put_number(entry->number, bits, 4);
+    entry->data = entry->number;
+    entry->tag = FLOATS;
+    entry->size = 4;
+    return 1;
+}
+
+static int give_integer(int64_t number, Entry *entry) {
+    entry->data = entry->number;
+    entry->tag = INTEGERS;
+    entry->size = (size_t)(put_varint(entry->number, (uint64_t)number) - entry->number);
+    return 1;
+}
+
 /* Give an entry a value; 0 if Python has to do it. */
 static int give_value(PyObject *value, Entry *entry) {
     Py_ssize_t size;
@@ -210,23 +230,11 @@ static int give_value(PyObject *value, Entry *entry) {
         entry->size = (size_t)size;
         return 1;
     }
-    entry->data = entry->number;
-    if (PyFloat_Check(value)) {
-        float number = (float)PyFloat_AsDouble(value);
-        uint32_t bits;
-        if (!(number <= FLT_MAX && number >= -FLT_MAX)) return 0;
-        memcpy(&bits, &number, sizeof bits);
-        put_number(entry->number, bits, 4);
-        entry->tag = FLOATS;
-        entry->size = 4;
-        return 1;
-    }
+    if (PyFloat_Check(value)) return give_float(PyFloat_AsDouble(value), entry);
     if (!PyLong_Check(value) || PyBool_Check(value)) return 0;
     int overflows;
     long long number = PyLong_AsLongLongAndOverflow(value, &overflows);
-    entry->tag = INTEGERS;
-    entry->size = (size_t)(put_varint(entry->number, (uint64_t)number) - entry->number);
-    return !overflows;
+    return !overflows && give_integer(number, entry);
 }
 
 PyDoc_STRVAR(widened_doc, "widened(data, rows, places, signatures, lists, added)\n--\n\n"

@@ -30,39 +30,52 @@ static int compare_rows(const uint64_t *one, const uint64_t *other, Py_ssize_t w
     return (one[column] > other[column]) - (one[column] < other[column]);
 }
 
-enum { SORTED_AT_ONCE = 32 };
+enum { SORTED_AT_ONCE = 32, MOST_WIDTH = 4 };
 
-/* Radix sort of numbers in place, by the byte at `shift` and then the less significant bytes. */
-static void sort_numbers(uint64_t *rows, size_t count, int shift) {
-    if (count <= SORTED_AT_ONCE || shift < 0) {
+static int compare_4(const void *one, const void *other) { return compare_rows(one, other, 4); }
+
+static void copy_row(uint64_t *to, const uint64_t *row, size_t width) {
+    if (width == 1) *to = *row;
+    else memcpy(to, row, 8 * MOST_WIDTH);
+}
+
+/* Radix sort in place of rows of one or four numbers, by the byte at `shift` of the first one and then the less significant
+   bytes, and then by the others. */
+static void sort_rows(uint64_t *rows, size_t count, size_t width, int shift) {
+    uint64_t row[MOST_WIDTH], there[MOST_WIDTH];
+    if (count > SORTED_AT_ONCE && shift < 0) {
+        if (width > 1) qsort(rows, count, 8 * width, compare_4);
+        return;
+    }
+    if (count <= SORTED_AT_ONCE) {
         for (size_t last = 1; last < count; last++) {
-            uint64_t row = rows[last];
             size_t at = last;
-            for (; at && rows[at - 1] > row; at--) rows[at] = rows[at - 1];
-            rows[at] = row;
+            copy_row(row, rows + width * last, width);
+            for (; at && compare_rows(rows + width * (at - 1), row, (Py_ssize_t)width) > 0; at--)
+                copy_row(rows + width * at, rows + width * (at - 1), width);
+            copy_row(rows + width * at, row, width);
         }
         return;
     }
     size_t next[257] = {0}, end[256];
-    for (size_t at = 0; at < count; at++) next[(rows[at] >> shift & 255) + 1]++;
+    for (size_t at = 0; at < count; at++) next[(rows[width * at] >> shift & 255) + 1]++;
     for (int byte = 0; byte < 256; byte++) end[byte] = next[byte + 1] += next[byte];
     for (int byte = 0; byte < 256; byte++) {
         while (next[byte] < end[byte]) {
-            uint64_t row = rows[next[byte]];
-            for (int its; (its = (int)(row >> shift & 255)) != byte;) {
-                uint64_t there = rows[next[its]];
-                rows[next[its]++] = row;
-                row = there;
+            copy_row(row, rows + width * next[byte], width);
+            for (int its; (its = (int)(row[0] >> shift & 255)) != byte;) {
+                uint64_t *place = rows + width * next[its]++;
+                copy_row(there, place, width);
+                copy_row(place, row, width);
+                copy_row(row, there, width);
             }
-            rows[next[byte]++] = row;
+            copy_row(rows + width * next[byte]++, row, width);
         }
     }
     for (size_t byte = 0, start = 0; byte < 256; start = end[byte++]) {
-        if (end[byte] - start > 1) sort_numbers(rows + start, end[byte] - start, shift - 8);
+        if (end[byte] - start > 1) sort_rows(rows + width * start, end[byte] - start, width, shift - 8);
     }
 }
-
-static int compare_4(const void *one, const void *other) { return compare_rows(one, other, 4); }
 
 PyDoc_STRVAR(ordered_doc, "ordered(rows, width)\n--\n\n"
 "Rows of one or four unsigned 64-bit integers in their order, each once.");
@@ -76,8 +89,7 @@ static PyObject *ordered(PyObject *module, PyObject *args) {
     if (!result) return NULL;
     uint64_t *rows = (uint64_t *)(void *)PyBytes_AsString(result), *end = rows + size / 8, *out = rows;
     Py_BEGIN_ALLOW_THREADS
-    if (width == 1) sort_numbers(rows, (size_t)size / 8, 56);
-    else qsort(rows, (size_t)(size / 32), 32, compare_4);
+    sort_rows(rows, (size_t)(size / 8 / width), (size_t)width, 56);
     for (const uint64_t *row = rows; row < end; row += width) {
         if (out > rows && !compare_rows(out - width, row, width)) continue;
         if (out < row) memmove(out, row, (size_t)(8 * width));

@@ -28,6 +28,8 @@ PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* part of the stable 
 #include "record_samples.h"
 #include "added_entries.h"
 #include "csv_rows.h"
+#include "json_rows.h"
+#include "joined_rows.h"
 #include "hashes.h"
 
 PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nThe CRC-32C of bytes, going on from that of those before.");
