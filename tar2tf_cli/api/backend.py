@@ -1,7 +1,7 @@
 """The interface of a backend: the machines on which the tasks of a conversion run, and the engine that runs them there.
 
-A backend says how many CPUs it has and makes an engine; an engine runs tasks and knows nothing of what they do. If
-other programs make the records, such as the transformers of a cluster, the backend also gives a `RecordMaker`.
+A backend has a number of CPUs and makes an engine; an engine runs tasks and knows nothing about their work. If other
+programs make the records, such as the transformers of a cluster, the backend also provides a `RecordMaker`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Engine(ABC):
     """Runs tasks, several at once and in any order; used by one thread.
 
     Args:
-        workers: how many tasks it runs at once.
+        workers: the number of tasks that it runs at once.
 
     Attributes:
         running: the tasks that have not ended, by the engine's own handle of each.
@@ -74,7 +74,7 @@ class Engine(ABC):
         """Start the workers; every task gets `context`, or a copy of it whose changes no other task sees.
 
         Raises:
-            UsageError: when the context cannot be sent to where tasks run.
+            UsageError: when the context cannot be sent to the machines that run tasks.
         """
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Engine(ABC):
     def wait(self, timeout: float) -> list[Outcome]:
         """Return the outcomes since the last call; wait up to `timeout` seconds for the first.
 
-        Callers rely on exactly one outcome for each task. A worker that dies is the error of its task.
+        Callers rely on exactly one outcome for each task. The death of a worker is an error of its task.
         """
 
     @abstractmethod
@@ -136,14 +136,14 @@ class RecordMaker(Protocol):
     ) -> tuple[Sequence[Task], TaskContext]:
         """Return tasks that each have the records of one input stored as a shard, and their context.
 
-        Only if `makes_shards_in`. The result of each task is a `StoredShard`. A task raises OutputExistsError for
-        another program's object under the name of a shard.
+        Call it only if `makes_shards_in` is true. The result of each task is a `StoredShard`. A task raises
+        OutputExistsError if another program's object has the name of a shard.
 
         Args:
             shards: the input of each shard, by the shard's name.
             store: the bucket.
-            replaceable: names of objects that exist and may be replaced.
-            folder: keeps a record of the shards that were stored, for a run that continues this one.
+            replaceable: names of existing objects that may be replaced.
+            folder: the folder for records of the stored shards, which a continued run reads.
         """
 
 
@@ -151,7 +151,7 @@ class Backend(ABC):
     """The machines on which the tasks of a conversion run.
 
     Attributes:
-        shared: whether there may be several machines, so that inputs and outputs must be where all of them see them.
+        shared: whether there may be several machines, so that all of them must be able to access inputs and outputs.
     """
 
     shared = False
@@ -165,17 +165,17 @@ class Backend(ABC):
         """Return how many threads each task may have.
 
         Args:
-            wanted: how many are useful if each task has the CPUs of this machine to itself.
+            wanted: the number that is useful if each task has all CPUs of this machine.
         """
         return wanted
 
     def maker(self) -> AbstractContextManager[RecordMaker | None]:
         """Return a context manager that gives the `RecordMaker`, or None if tasks that read inputs make the records.
 
-        Callers enter it once, when there is work to do, and leave it when the last record was made.
+        Callers enter it once, when there is work to do, and exit it after the last record was made.
 
         Raises:
-            Tar2tfError: on entering, when it cannot be made ready.
+            Tar2tfError: on entering, when the maker cannot be prepared.
         """
         return nullcontext()
 
@@ -184,8 +184,8 @@ class Backend(ABC):
         """Return a new engine that runs tasks on these machines.
 
         Args:
-            workers: how many tasks it runs at once.
-            carries: whether files that tasks write may be sent to this process, if they share no folder with it.
+            workers: the number of tasks that it runs at once.
+            carries: whether files written by tasks may be sent to this process, if there is no shared folder.
             inputs: paths of some local inputs, which every machine must see.
 
         Raises:

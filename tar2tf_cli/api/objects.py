@@ -17,7 +17,7 @@ class ObjectInfo(NamedTuple):
         name: the object's name in its bucket.
         size: size in bytes as stored; None when it is known only after reading to the end.
         version: an ETag, modification time or the like, which changes when the bytes do; None when there is none.
-        checksum: kind and value of a checksum of the bytes, if a listing has it.
+        checksum: kind and value of a checksum of the bytes, if a listing contains one.
     """
 
     name: str

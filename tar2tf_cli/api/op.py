@@ -1,7 +1,7 @@
 """Op: a function from sample to sample, with the grammar by which users write it.
 
-`tar2tf_cli.ops.Op` implements every method but `apply` for an op that is a frozen dataclass. Derive from it unless
-the op has a grammar of its own.
+`tar2tf_cli.ops.Op` implements every method except `apply` for an op that is a frozen dataclass. Derive from it unless
+the op has its own grammar.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BoxCounts:
     def add(self, what: str, number: int) -> None:
         """Count boxes that were `clipped` at the edge of their image, `dropped` as they left it, or `invalid`.
 
-        Boxes whose object has an outline or points that were not declared, and did not move, are `unmoved NAME`.
+        Boxes whose object has undeclared outlines or points, which do not move, are counted as `unmoved NAME`.
         """
         if number:
             with self._lock:
@@ -61,9 +61,9 @@ class OpContext(NamedTuple):
         seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
-        invalid_boxes: whether a box that breaks training is an `error`, or one to `drop` or `keep`.
-        palettes: receives the names of entries that `decode` finds to be PNGs with a palette; nothing depends on it.
-        boxes: counts boxes that are clipped or dropped; nothing depends on it.
+        invalid_boxes: how to treat a box that breaks training: `error`, `drop` or `keep`.
+        palettes: receives the names of entries that `decode` finds to be PNGs with a palette; does not affect results.
+        boxes: counts boxes that are clipped or dropped; does not affect results.
 
     >>> OpContext(seed=7).seed
     7
@@ -89,8 +89,8 @@ class Op(ABC):
         usage: the form of `--op`, such as `resize:EXT,HEIGHTxWIDTH`.
         examples: complete values of `--op`, shown in help and documentation.
         releases_gil: whether libraries that release the GIL do the work.
-        only: which kind of mapping it accepts; None for both.
-        by_name: whether it uses only entries that it names, so that large ones may stay in files.
+        only: the kind of mapping that it accepts; None for both.
+        by_name: whether it uses only entries that it names, so that other large ones may remain in files.
         on_pixels: whether it only decodes, changes or encodes images, and records how it moves their pixels.
         gives_names: whether the sample may have another key or other names of entries afterwards.
     """
@@ -118,7 +118,7 @@ class Op(ABC):
         """Parse VALUE in `NAME: VALUE` of a spec file, or the text after `NAME:` of `--op`.
 
         Raises:
-            ValueError: when the value is invalid; says why.
+            ValueError: when the value is invalid; gives the reason.
         """
 
     @classmethod

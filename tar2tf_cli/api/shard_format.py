@@ -1,4 +1,4 @@
-"""The interface of a shard format: a kind of file that holds samples or records, such as a tar or a TFRecord.
+"""The interface of a shard format: a kind of file that contains samples or records, such as a tar or a TFRecord.
 
 A format is one file in `shards/` whose `FORMAT` is a `ShardFormat`, or such an object that another package declares.
 Other modules use its methods and traits and never test its name. The content of an input selects its format, as does
@@ -22,20 +22,20 @@ KernelForm: TypeAlias = Literal["record", "members"]
 
 
 class FormatTraits(NamedTuple):
-    """The properties of a format that decide how it is planned, encoded, divided and named.
+    """The properties of a format on which planning, encoding, sharding and naming depend.
 
     Attributes:
-        plural: what several shards are called, such as `tars`; one is called so without the `s` at the end.
-        listed_as: the files that a folder is searched for, such as `*.tar, *.tar.gz`.
-        holds: what one unit of a shard is: a `record`, which is made of features, or a `sample`, which is made of
-            entries of bytes under a key that no other sample of the shard has.
-        suffixes: the suffixes of names that are written, in lower case, and the compression of such a file.
-        compressions: how shards can be compressed.
+        plural: the plural of the name of a shard, such as `tars`, which is the singular with an `s`.
+        listed_as: patterns of the files for which a folder is searched, such as `*.tar, *.tar.gz`.
+        holds: the kind of unit: a `record`, which has features, or a `sample`, which has entries of bytes, and a key
+            that is unique in the shard.
+        suffixes: the suffixes of output names, in lower case, and the compression that each implies.
+        compressions: the possible compressions of shards.
         end: bytes after the last unit of a shard.
-        one_member: whether a shard compressed with gzip is a single member, as readers stop after the first.
-        carries_examples: whether a record is a framed tf.train.Example, so that those of other inputs can be copied.
-        named_only: whether a file with a name of the format is one although its first bytes are of no known format, as
-            damage may have changed them.
+        one_member: whether a gzip-compressed shard must be a single member, because readers stop after the first.
+        carries_examples: whether a record is a framed tf.train.Example, so that records of other inputs can be copied.
+        named_only: whether the name alone identifies a file whose first bytes have no known format, as they may be
+            damaged.
     """
 
     plural: str
@@ -62,8 +62,8 @@ class ShardEncoder(Protocol):
     """Encodes the units of shards, each one record or sample; used by one thread.
 
     Attributes:
-        framing: how many bytes `frame` adds to a unit.
-        kernel_form: the form in which the kernel makes the same bytes of plain samples; None if it cannot.
+        framing: number of bytes that `frame` adds to a unit.
+        kernel_form: the form in which the kernel encodes plain samples to the same bytes; None if it cannot.
     """
 
     framing: int
@@ -79,12 +79,12 @@ class ShardEncoder(Protocol):
         """
 
     def frame(self, parts: Sequence[MessagePart], size: int, /) -> Iterable[bytes]:
-        """Return a unit as a shard holds it: a list, or a generator that reads stored parts piece by piece."""
+        """Return a unit as stored in a shard: a list, or a generator that reads stored parts piece by piece."""
 
     def measure(self, sizes: dict[str, int], key: bytes, /) -> int:
         """Return the length in bytes of a unit made of entries of these sizes; `sizes` may be changed.
 
-        Callers rely on `encode` and `frame` then giving exactly as many bytes.
+        Callers rely on `encode` and `frame` returning exactly this number of bytes.
         """
 
 
@@ -106,7 +106,7 @@ class UnitReader(Protocol):
         """Skip to the next unit after damage, record the skipped bytes in `error.lost`, and return whether a unit was
         found.
 
-        Whether a format can find one is its own business: it may always return False.
+        A format need not support this: it may always return False.
         """
 
 
@@ -125,12 +125,11 @@ class ShardFormat(ABC):
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
         """Whether a decompressed file begins with the bytes of a shard of this format.
 
-        Callers rely on at most one format recognizing a file that is intact. How many of the bytes are looked at is the
-        format's own business.
+        Callers rely on at most one format recognizing an intact file. The format decides how many bytes it examines.
 
         Args:
             head: the first bytes, at most 4,096.
-            damaged: no format recognized them, so they may be damaged: whether later bytes are those of this format.
+            damaged: whether no format recognized them, so that they may be damaged, and later bytes should be examined.
         """
 
     @abstractmethod
@@ -139,19 +138,19 @@ class ShardFormat(ABC):
 
     @abstractmethod
     def encoder(self) -> ShardEncoder:
-        """Return a new encoder, which one thread uses; what it remembers between units is its own business."""
+        """Return a new encoder, which one thread uses; it may keep state between units."""
 
     @abstractmethod
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of an index file for a shard that is not compressed, one or several at a time.
 
-        Callers write them next to the shard as SHARD.idx, and give them to `read_index` later. The format, or another
-        tool whose format it is, defines the lines.
+        Callers write them next to the shard as SHARD.idx, and pass them to `read_index` later. The format, or another
+        tool for the format, defines the lines.
 
         Args:
             stream: the shard at its first byte; if it has `seek`, most of it need not be read.
-            name: what to call the shard in errors.
-            key_split: where the names of members are split into key and extension.
+            name: the shard's name in errors.
+            key_split: the dot at which the names of members are split into key and extension.
 
         Raises:
             DamagedShardError: when the shard is damaged.
@@ -163,12 +162,12 @@ class ShardFormat(ABC):
     def units(self, stream: Readable, name: str) -> UnitReader:
         """Return a reader of a decompressed shard, from its first byte on.
 
-        Callers rely on the units following each other: each takes the bytes from its offset to that of the next, or to
-        where the reader ends. How much is read at once is the format's own business.
+        Callers rely on contiguous units: each consists of the bytes from its offset to that of the next, or to the end
+        of the shard. The format decides how much it reads at once.
 
         Args:
             stream: the shard.
-            name: what to call it in errors.
+            name: its name in errors.
         """
 
     @abstractmethod
@@ -176,11 +175,11 @@ class ShardFormat(ABC):
         """Return the sample in the bytes of one unit, with its key as `__key__` if it has one.
 
         Args:
-            unit: the bytes that `units` gave, or that were read from the offset of a unit to that of the next.
-            name: what to call the shard in errors.
-            key_split: where the names of members are split into key and extension.
+            unit: the bytes that `units` yielded, or that were read from the offset of a unit to that of the next.
+            name: the shard's name in errors.
+            key_split: the dot at which the names of members are split into key and extension.
 
         Raises:
-            DamagedShardError: when they are not the bytes of one unit.
-            SampleError: when the unit is intact and holds no sample.
+            DamagedShardError: when the bytes are not exactly one unit.
+            SampleError: when the unit is intact but contains no sample.
         """

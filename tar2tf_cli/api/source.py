@@ -2,8 +2,8 @@
 
 A source lists its inputs, opens each from front to back, and reads ranges of them. A subclass implements `list`, `open`
 and `locate`; the other methods have defaults that suit most sources. Two optional interfaces are derived from it: a
-`SampleSource` has samples in place of shards, and a `DistantSource` can fetch what a listing has found before it ends.
-Sources are pickled to worker processes: open files and connections belong to the process that made them.
+`SampleSource` has samples instead of shards, and a `DistantSource` can fetch inputs while the listing that finds them
+continues. Sources are pickled to worker processes: open files and connections belong to the process that made them.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Ranges(ABC):
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
         """Return `size` bytes of an input, starting at an offset; fewer only at its end.
 
-        Callers may rely on bytes of the listed version. Caching, and reading more than was asked for, is the
-        implementation's own business.
+        Callers may rely on bytes of the listed version. The implementation may cache bytes, and read more than
+        requested.
 
         Raises:
-            SourceError: when they cannot be read, or the input is not the version that was listed.
+            SourceError: when the bytes cannot be read, or the input is not the listed version.
         """
 
     def read_each(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -62,7 +62,7 @@ class Ranges(ABC):
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo] | None:
         """Return the objects that exist under a few names, with their first bytes kept for `read`.
 
-        None, as by default, if only `Source.find` can look up objects.
+        The result is None, as by default, if only `Source.find` can look up objects.
 
         Raises:
             SourceError: when the bucket cannot be reached or refuses.
@@ -78,7 +78,7 @@ class Capabilities(NamedTuple):
         repeatable: whether an input can be opened twice.
         resumable: whether a later run can know that the inputs are unchanged.
         remote: whether each object costs a network round trip.
-        gives: the values of samples: entries of bytes, as in a tar, entries of any type, or examples, which are written
+        gives: the kind of samples: entries of bytes, as in a tar; entries of any type; or examples, which are written
             unchanged.
         ordered: whether `list` already applies the conversion's shuffling and limit.
         threads: number of threads that make the examples of one input; None for as many as are useful.
@@ -101,14 +101,14 @@ class ListingInfo(NamedTuple):
     """Facts about the inputs that a source knows once it has listed them.
 
     Attributes:
-        samples: number of samples in all inputs, faulty ones included; None when that is known only after reading.
+        samples: number of samples in all inputs, including faulty ones; None when it is known only after reading.
         skipped: number of items that the listing skipped, by reason.
         classes: names of the classes of an image folder, sorted.
         documents: files to write next to the manifest, by `NAME.SUFFIX`; None for content that is in the reports.
-        identity: facts that identify a conversion, beyond its spec and inputs.
-        listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
-        paths: paths and URLs that the inputs are read from, if they are not those of the inputs.
-        hidden: names of objects that are hidden or in hidden folders, by the prefix that was listed.
+        identity: facts that identify a conversion, in addition to its spec and inputs.
+        listed_by: keys of a conversion's spec that only determine its inputs, whose names are recorded anyway.
+        paths: paths and URLs from which the inputs are read, if they differ from the inputs' own.
+        hidden: names of objects that are hidden or in hidden folders, by the listed prefix.
     """
 
     samples: int | None = None
@@ -156,8 +156,8 @@ class Source(ABC):
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the inputs that match the templates, in order.
 
-        Callers may rely on the order (that of the templates, then by name) and on each input being listed once. The
-        number of requests that it takes is the source's own business.
+        Callers may rely on the order (by template, then by name) and on each input being listed once. The source
+        decides how many requests it sends.
 
         Raises:
             SourceError: when the bucket or an object in it does not exist or may not be read.
@@ -167,11 +167,11 @@ class Source(ABC):
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open an input at its first byte.
 
-        Callers may rely on getting every byte of the listed version, or an error: a stream that ends early or whose
-        object was replaced raises. Retries, resumption and read-ahead are the source's own business.
+        Callers may rely on getting every byte of the listed version, or an error if the stream ends early or the object
+        was replaced. The source decides about retries, resumption and read-ahead.
 
         Raises:
-            SourceError: when it cannot be opened, or is not the version that was listed; here or at any read.
+            SourceError: when the input cannot be opened, or is not the listed version; here or on any read.
         """
 
     @abstractmethod
@@ -193,11 +193,11 @@ class Source(ABC):
     def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> AbstractContextManager[None]:
         """Start fetching the inputs that will be opened inside the `with` block, in this order.
 
-        Callers may open other inputs, or none. By default, nothing is fetched before it is opened.
+        Callers may open other inputs, or none. By default, nothing is fetched in advance.
 
         Args:
             items: the inputs.
-            most: number of inputs fetched before the first is opened; each that is opened begins another.
+            most: number of inputs to start fetching before the first is opened; opening one starts another.
         """
         return nullcontext()
 
@@ -232,7 +232,7 @@ class SampleSource(Source):
             on_bytes: called with the number of bytes after each read.
 
         Raises:
-            SourceError: when something cannot be read, or changed since it was listed.
+            SourceError: when an input cannot be read, or has changed since it was listed.
         """
 
 
@@ -243,7 +243,7 @@ class DistantSource(Source):
     def while_listing(self, on_file: OnFile) -> AbstractContextManager[None]:
         """Have a function called with each input as soon as a listing inside the `with` block finds it.
 
-        The function may call `begin`; what nobody has opened at the end of the block is closed.
+        The function may call `begin`; inputs that were not opened by the end of the block are closed.
         """
 
     @abstractmethod

@@ -1,9 +1,9 @@
 """The interface of a store: objects in a bucket, reached by one request for each call.
 
 A store never repeats a request: it raises `Transient` for a failure that a retry may fix, and SourceError for any
-other. Retries, resumed and parallel transfers, read-ahead, checksums, and random access are the same for every store,
-and are done by its callers. A subclass implements `list`, `head`, `fetch` and `locate`, and `put`, `copy` and `remove`
-if its buckets can be written to.
+other. Callers implement retries, resumed and parallel transfers, read-ahead, checksums, and random access in the same
+way for every store. A subclass implements `list`, `head`, `fetch` and `locate`, and `put`, `copy` and `remove` if its
+buckets can be written to.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Transient(Exception):
     """A failure that a retry may fix.
 
     Args:
-        message: what happened.
+        message: the failure.
         server: URL or name of the server or node that failed.
         after: seconds that the server asks to wait before the next request (Retry-After).
-        hint: what to do when no retry fixes it, if there is something better than to wait longer.
+        hint: the next step when no retry fixes it, if there is a better one than waiting longer.
     """
 
     def __init__(self, message: str, server: str = "", after: float = 0, hint: str = "") -> None:
@@ -49,14 +49,13 @@ class Body:
     """The response to a request for an object, from an offset on.
 
     Attributes:
-        read: returns at most this many bytes, b"" at the end; raises `Transient` when the transfer breaks off.
+        read: returns at most a given number of bytes, b"" at the end; raises `Transient` when the transfer breaks off.
         close: releases the connection.
         start: offset of the first byte, which is 0 if the server ignores ranges.
         size: size in bytes of the whole object; None when the server does not say.
-        version: version of the object that is being sent, as in `ObjectInfo`.
+        version: version of the object being sent, as in `ObjectInfo`.
         checksum: kind of the whole object's checksum, and its value in hexadecimal.
-        ask: asks the store for the checksum's value if `checksum` may be missing or outdated; None if the store has
-            none.
+        ask: requests the checksum from the store if `checksum` may be missing or outdated; None if the store has none.
     """
 
     read: Callable[[int], bytes]
@@ -77,32 +76,30 @@ class Store(ABC):
     """A bucket of objects, accessed through one of its folders; names are relative to that folder.
 
     Several threads may call methods at once. A worker is forked with the store, or gets it pickled, without its
-    connections: what a store holds in memory must be pickled with it.
+    connections: other state must be pickled with it.
+
+    A subclass sets the attributes for which its buckets differ from most; `open_store` and callers set the last three.
 
     A subclass that is opened by URLs has a constructor of two arguments, the URL and the server's address or None.
 
     Args:
         bucket: the bucket as the user gave it, without secrets.
-        root: the folder that names are relative to: "" or ending with a slash.
-
-    A subclass sets an attribute where its buckets differ from most; the last three belong to `open_store` and callers.
-
-    A subclass sets an attribute where its buckets differ from most; the last three belong to `open_store` and callers.
+        root: the folder to which names are relative: "" or ending with a slash.
 
     Attributes:
         can_list: whether the store can list its objects.
-        lists_versions: whether a listing has the sizes and versions that `head` returns.
-        version_is: kind of checksum that a version probably is, such as `md5`: equal values prove equal bytes, others
-            prove nothing; "" for versions that are no checksums.
+        lists_versions: whether a listing contains the sizes and versions that `head` returns.
+        version_is: kind of checksum that a version probably is, such as `md5`: equal values prove equal bytes,
+            different ones prove nothing; "" for versions that are not checksums.
         exclusive: whether only one of two uploads of an `absent` object, by any two programs, can succeed.
-        may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
+        may_stall: whether a body's `read` may block forever, as long as a byte arrives now and then.
         aistore_templates: whether templates may also have the syntax of AIStore's tools, such as `%06d` and `@00100`.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
         revision: the commit or snapshot at which the whole bucket is read, known after the first request; None for a
             bucket that has none.
         unsigned: whether requests carry no credentials, as for public buckets.
         retry_for: seconds for which callers repeat failed requests without progress.
-        round_trip: seconds that the fastest request of its callers took so far.
+        round_trip: seconds of its callers' fastest request so far.
     """
 
     can_list = True
@@ -125,8 +122,7 @@ class Store(ABC):
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """Yield the objects whose names begin with a prefix, including those in subfolders.
 
-        Callers may rely on a complete listing or an error. The order and the size of pages are the store's own
-        business.
+        Callers may rely on a complete listing or an error. The order and the size of pages are up to the store.
 
         Raises:
             SourceError: when the bucket does not exist or may not be listed.
@@ -144,12 +140,12 @@ class Store(ABC):
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Request an object's bytes from an offset on, as stored: never decompressed on the way.
 
-        Callers may rely on the body naming the version that is being sent, so that a replacement is detected. With
-        `size`, no more than that many bytes are sent, if the server can send a part.
+        Callers may rely on the version in the body, so that a replaced object is detected. With `size`, at most that
+        many bytes are sent, if the server can send a part.
 
         Raises:
             NoSuchObject: when the object does not exist.
-            SourceError: when it is no longer the version of the item, or may not be read.
+            SourceError: when the object is no longer the item's version, or may not be read.
         """
 
     @abstractmethod
@@ -162,10 +158,10 @@ class Store(ABC):
         Args:
             name: the object's name.
             path: the file's path.
-            absent: replace nothing.
+            absent: whether to fail instead of replacing an object.
 
         Raises:
-            ObjectExists: when there is such an object, and there must not be.
+            ObjectExists: with `absent`, when the object exists.
             UsageError: when the store cannot be written to, as by default.
         """
         raise _not_writable(self)
@@ -222,6 +218,6 @@ class BulkStore(Store):
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
         """Yield the whole body of each small object, and None for one to `fetch` separately.
 
-        Callers take the bodies in order, and may close the generator early. How many are fetched at once is the store's
-        own business.
+        Callers take the bodies in order, and may close the generator early. The store decides how many it fetches at
+        once.
         """

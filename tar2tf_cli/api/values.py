@@ -52,9 +52,9 @@ class Feature(NamedTuple):
     """A serialised feature with the encoding, dtype and shape that a reader needs.
 
     Attributes:
-        encoding: which of the three lists has the values, or "raw" for one bytes value with an array's bytes.
+        encoding: the list that contains the values, or "raw" for one bytes value with an array's bytes.
         dtype: type of the values: bytes, or a NumPy dtype.
-        shape: () for one value, else the list's length, or an array's shape.
+        shape: () for one value, otherwise the list's length, or an array's shape.
         message: the serialised tf.train.Feature.
     """
 
@@ -67,7 +67,7 @@ class Feature(NamedTuple):
 class FeatureDescription(TypedDict):
     """A feature as a manifest describes it (`Schema.describe`): the encoding and dtype of its values, and its shape.
 
-    The shape of one value is []; None is a length that differs. `count` is the number of examples with the feature.
+    The shape of one value is []; None is a length that varies. `count` is the number of examples with the feature.
     """
 
     encoding: Encoding
@@ -94,7 +94,7 @@ class StoredValue(Protocol):
 
         Raises:
             SourceError: when the file cannot be read, or has become shorter.
-            SampleError: when the value was not kept.
+            SampleError: when the value was not stored.
         """
 
 
@@ -117,8 +117,9 @@ class RecordBatch:
     Attributes:
         data: the bytes of all records.
         sizes: the size of each record in bytes, as unsigned 64-bit integers.
-        keys: the key of each sample in the input; empty if the records pass as they are.
-        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers; empty if the records pass as they are.
+        keys: the key of each sample in the input; empty if the records are copied unchanged.
+        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers; empty if the records are copied
+            unchanged.
         digests: the digest of each sample, if duplicates are skipped later.
     """
 
@@ -141,21 +142,21 @@ class Batch:
     """Consecutive complete samples of a tar or TFRecord, located by the kernel in one buffer.
 
     Attributes:
-        data: a part of the shard, and after it keys that records lack.
+        data: a part of the shard, followed by the keys made for records without keys.
         rows: six 64-bit integers for each sample: the positions in the data of its first header and of its key, the
             size of the key, the number of its signature, the number of its first entry, and the hash of the key by
             `key_hash`, which is unsigned.
         spans: two 64-bit integers for each entry: its position in the data, and its size.
-        py_hashes: the hash of each key as Python computes it, as signed 64-bit integers.
+        py_hashes: Python's hash of each key, as signed 64-bit integers.
         first: the key of the first sample.
         last: the key of the last sample.
         ascending: whether each key is greater than the one before.
         signatures: the names of a sample's entries in their order, each followed by a NUL.
         end: offset in the shard at which the next sample begins.
         start: offset in the shard of the data.
-        lists: for each signature, two 64-bit integers for each entry: the tag of the list that has its values, plus
-            `WHOLE_LIST_FLAG` if the entry is all of the list, and how many values each sample has, -1 if that differs.
-            Empty for samples of a tar, whose entries are one bytes value each.
+        lists: for each signature, two 64-bit integers for each entry: the tag of the list with its values, plus
+            `WHOLE_LIST_FLAG` if the entry is the complete list, and the number of values in each sample, -1 if it
+            varies. Empty for samples of a tar, whose entries are one bytes value each.
     """
 
     data: bytes
@@ -241,12 +242,12 @@ class Batch:
         Args:
             native: the kernel.
             form: the form in which samples are encoded.
-            maps: for each signature, the features that its samples become, as `records` in samples.h takes them; None
-                where they become all entries.
-            key_split: the rule by which members are named; None if a tar has members of these names already.
+            maps: for each signature, the features of its samples, in the form that `records` in samples.h accepts; None
+                to make all entries features.
+            key_split: the rule by which members are named; None if the samples come from a tar whose names are kept.
 
         Returns:
-            None where a value is not plain, or a member cannot be named so.
+            None if a value is not plain, or a member cannot have its name.
         """
         encoded: tuple[bytes, bytes] | None
         rule = -1 if key_split is None else _RULES.index(key_split)
@@ -262,7 +263,7 @@ class Batch:
             added: the entries of each sample; None for none.
 
         Returns:
-            None where an entry is not bytes, an integer or a float, or has the name of another one.
+            None if an entry is not bytes, an integer or a float, or has the name of another one.
         """
         made = native.widened(self.data, self.rows, self.spans, self.signatures, [*self.lists], added)
         return made and self.replaced(*made)
@@ -381,9 +382,9 @@ class SourceReport(Protocol):
     """The part of an input's report that a source fills in while it yields samples.
 
     Attributes:
-        samples: how many of the samples given so far became examples.
-        skipped: how many items were skipped, by reason.
-        filtered: how many samples options and ops filtered out, by option or op.
+        samples: number of the samples yielded so far that became examples.
+        skipped: number of skipped items, by reason.
+        filtered: number of samples that options and ops filtered out, by option or op.
         described: CSV rows that describe the stored examples.
     """
 

@@ -57,10 +57,10 @@ def divided(
     """Divide items into chunks of consecutive ones, and yield the input and the items of each chunk.
 
     Args:
-        noun: what the items are called; inputs are named by position, from 1: `rows 1-128`, `rows 129-256`.
+        noun: the noun for the items; inputs are named by position, from 1: `rows 1-128`, `rows 129-256`.
         items: the items, in order.
         describe: returns an item's size in bytes and its version, which changes when its bytes do.
-        shards: the number of shards of equal count to make. Each of them is then one chunk, the larger ones first,
+        shards: the number of shards of equal count to make. Each chunk is then one shard, with larger ones first,
             unless they are very small or very large.
     """
     least, larger = divmod(len(items), shards or 1)
@@ -102,7 +102,7 @@ class MergedSource(Source):
 
     Args:
         shards: the shards in order.
-        resumable: whether a later run can know that it makes the same of them.
+        resumable: whether a later run can check that the shards are unchanged.
         threads: number of threads that make the examples of one shard; None for as many as are useful.
     """
 
@@ -165,7 +165,7 @@ class StagesSource(ListSource):
         tars: the input of the first stage; empty if that stage is the user's own.
         open_stages: starts the stages.
         stages: the stages as written in the manifest.
-        repeatable: whether it can be known that the stages are the same in a later run.
+        repeatable: whether a later run can check that the stages are unchanged.
     """
 
     def __init__(

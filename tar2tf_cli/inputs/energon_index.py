@@ -1,7 +1,7 @@
 """Indexes of tars for Megatron Energon, and detection of the tool that wrote an index.
 
-`TAR.idx` has the offset of each sample, and the end of the last one, as 64-bit little-endian numbers. A sample is what
-Energon takes for one: adjacent members with equal names up to the first dot of the base name.
+`TAR.idx` has the offset of each sample, and the end of the last one, as 64-bit little-endian numbers. A sample is
+defined as in Energon: adjacent members with equal names up to the first dot of the base name.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def packed_offsets(samples: Sequence[EnergonSample]) -> bytes:
 def energon_offsets(data: bytes) -> list[int] | None:
     """Parse an Energon index: the 64-bit offset of each sample, and of the end of the last one; None otherwise.
 
-    None if it is not one: such an index begins with 0 or another block, and its numbers grow by blocks.
+    An Energon index begins with 0 or a multiple of the block size, and its numbers increase by whole blocks.
     """
     if not data or len(data) % 8:
         return None

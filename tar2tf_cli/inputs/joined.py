@@ -1,7 +1,7 @@
 """Datasets joined to the input samples by key: other shards, or the rows of tables.
 
-A dataset that is joined is read once, for an index of where each of its samples is; samples are then read by ranges.
-An index takes 32 bytes of memory for each sample, which forked processes share.
+A joined dataset is read once, to index the position of each of its samples; samples are then read by ranges. An index
+takes 32 bytes of memory for each sample, which forked processes share.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Match(NamedTuple):
     """A sample of a joined dataset whose key equals that of an input sample.
 
     Attributes:
-        row: its number in the dataset's index.
-        entries: its entries.
+        row: the sample's number in the dataset's index.
+        entries: the sample's entries.
     """
 
     row: int
@@ -118,7 +118,7 @@ class Joined:
         """Return the sample in a byte range, with its key.
 
         Raises:
-            SourceError: when it cannot be read, or the file is not the one that was listed.
+            SourceError: when the sample cannot be read, or the file is not the listed version.
         """
 
     def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
@@ -169,7 +169,7 @@ class Joined:
 
         Args:
             table: the index.
-            numbers: the number in it of the first sample with the hash of each key; negative where there is none.
+            numbers: for each key, the number in the index of the first sample with its hash; negative if there is none.
             batch: the samples with these keys.
         """
         return None
@@ -214,7 +214,7 @@ class Joined:
 
         Raises:
             SourceError: when an input cannot be read, or is damaged.
-            UsageError: when a key is there twice, or samples cannot be read by ranges.
+            UsageError: when a key occurs twice, or samples cannot be read by ranges.
         """
         identity = self._identity
         if identity not in _ready:
@@ -281,8 +281,8 @@ class JoinedShards(Joined):
 
     Args:
         shards: the shards.
-        key_split: how the names of members are split into key and extension.
-        key: the value in a sample that is its key here; None for its own key.
+        key_split: the dot at which the names of members are split into key and extension.
+        key: the value in a sample that serves as its key; None for its own key.
         many: whether several samples may have one key.
     """
 
@@ -600,7 +600,7 @@ def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
     """Return the column that holds the keys.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: when there is no such column.
     """
     if found := next((name for name in ([key] if key else KEY_COLUMNS) if name in columns), None):
         return found
@@ -610,9 +610,9 @@ def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
 
 
 def is_table(path: str) -> bool:
-    """Whether a path or URL names tables, by its suffix or, for a local file, because its content is no shard.
+    """Whether a path or URL names tables, by its suffix or, for a local file, because its content is not a shard.
 
-    So does a local folder that holds nothing else to read.
+    A local folder names tables if it contains no other readable files.
     """
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if not name.startswith((".", "_"))]

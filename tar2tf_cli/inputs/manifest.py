@@ -72,7 +72,7 @@ class LazyList(Sequence[T], Generic[D, T]):
     """A list that converts JSON objects to rows on access, as there may be a million.
 
     Args:
-        make: makes a row of an object.
+        make: converts an object to a row.
         objects: the objects.
     """
 
@@ -102,8 +102,8 @@ class ScalarRule(NamedTuple):
     """Rule for a JSON value that is neither a list nor an object.
 
     Attributes:
-        what: what it must be.
-        fit: whether all of these values are accepted: at once, as there may be a million.
+        what: a description of accepted values.
+        fit: returns whether all of several values are accepted; called once for many, as there may be a million.
     """
 
     what: str
@@ -123,7 +123,7 @@ def check(value: object, rule: JsonShape, path: str = "") -> None:
     """Check that a JSON value has the shape that a rule describes.
 
     Raises:
-        ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
+        ValueError: when it has not; gives the path of the first wrong value, such as `shards[0].records`.
     """
     if isinstance(rule, ScalarRule):
         if not rule.fit([value]):
@@ -290,7 +290,7 @@ One that may be absent (`KEY?` in `MANIFEST`) is left out where its value is Non
 class ShardEntry(NamedTuple):
     """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`.
 
-    The digest is empty where TensorFlow Datasets describes the shard, which keeps none.
+    The digest is empty if TensorFlow Datasets describes the shard, as it has no digests.
     """
 
     path: str
@@ -319,17 +319,17 @@ class Manifest:
         inputs: the inputs, in order.
         shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
-        undescribed: what of records that passed as they are is not in `features`: those `features` whose kind differs,
-            and how many `records` are no tf.train.Example, None if that is not known.
-        skipped: how many members were skipped, by reason, and how many samples, as they were faulty or as asked for;
-            the keys that no input has; and the parts of inputs that were lost.
-        joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
-            many of its rows are `unused`.
-        labels: the number of each text, by feature, where there is a label map.
+        undescribed: parts of copied records that are not in `features`: the `features` whose kind varies, and the
+            number of `records` that are not a tf.train.Example, None if unknown.
+        skipped: the number of skipped members, by reason, of skipped faulty samples and of samples filtered out; the
+            keys that no input has; and the parts of inputs that were lost.
+        joined: for each joined dataset, its `bucket`, the numbers of `matched` and `unmatched` samples, and of `unused`
+            rows.
+        labels: the number of each text, by feature, if there is a label map.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
         sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
-        checksum: the checksum of itself that the document gives; for a manifest to be written, `lines` computes it.
-        claimed: the totals that the document itself gives; for a manifest to be written, `to_bytes` computes them.
+        checksum: the document's own checksum; for a manifest to be written, `lines` computes it.
+        claimed: the totals stated in the document; for a manifest to be written, `to_bytes` computes them.
     """
 
     spec: dict[str, Any]
@@ -361,7 +361,7 @@ class Manifest:
     def is_complete(self) -> bool:
         """Whether the manifest lists shards, or explains their absence: all samples skipped, or a limit of 0.
 
-        A description by others may do neither.
+        A description by another tool may do neither.
         """
         return bool(
             self.shards or self.skipped.get("samples") or self.skipped.get("asked") or self.spec.get("limit") == 0
@@ -442,8 +442,8 @@ class Manifest:
             path: its path or URL.
 
         Raises:
-            DamagedShardError: when it is not a manifest, has a version that this release does not know, or is damaged;
-                names the key that is wrong.
+            DamagedShardError: when the document is not a manifest, has a version unknown to this release, or is
+                damaged; names the wrong key.
         """
         whole = _parsed(data, path)
         inputs = LazyList(_input, whole["inputs"])
@@ -518,9 +518,9 @@ class Document:
         path: the path or URL of the manifest.
         manifest: its content.
         folder: the folder.
-        named: those of its shards that the user named; None for all of them.
-        listed: the files of the folder by their names, if it was listed; nobody looks them up again.
-        tfds: the files of TensorFlow Datasets of which the manifest was made; None for one that a conversion wrote.
+        named: the shards of the manifest that the user named; None for all of them.
+        listed: the files of the folder by their names, if it was listed, so that they need not be looked up again.
+        tfds: the files of TensorFlow Datasets from which the manifest was made; None for one that a conversion wrote.
     """
 
     path: str
@@ -545,7 +545,7 @@ class Document:
         """Raise an error unless the shards are TFRecords.
 
         Raises:
-            UsageError: when they are tars.
+            UsageError: when the shards are tars.
         """
         traits = find_format(self.manifest.format).traits
         if not traits.carries_examples:
@@ -651,7 +651,7 @@ def _tfds_document(path: str, folder: Source) -> Document:
 def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> str:
     """Describe how the inputs of two conversions differ, such as `2 added (c.tar, d.tar), 1 removed (a.tar)`.
 
-    Three names of each kind are listed at most. One file can be given twice.
+    At most three names of each kind are listed. One file can be given twice.
     """
     old, new = Counter(item[:3] for item in before), Counter(item[:3] for item in now)
     gone, come = (Counter(name for name, *_ in only.elements()) for only in (old - new, new - old))

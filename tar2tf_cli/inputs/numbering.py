@@ -63,7 +63,7 @@ def find_gaps(names: Iterable[str], *, ends: bool = True) -> list[Gap]:
 
     Args:
         names: the names of shards.
-        ends: whether shards are missing that a total promises before the first name or after the last.
+        ends: whether shards before the first name or after the last, implied by a total, count as missing.
     """
     of_totals: dict[int, list[_Numbered]] = defaultdict(list)
     shapes: dict[str, list[str]] = defaultdict(list)
@@ -163,7 +163,7 @@ def split_of(name: str) -> str | None:
 def splits_of(names: Sequence[str]) -> dict[str, str]:
     """Return the split of each name as spelled there; nothing unless the names state several splits.
 
-    What all names begin with says nothing: `test-bed-train-0` and `test-bed-val-0` are of `train` and `val`.
+    The common prefix of all names is ignored: `test-bed-train-0` and `test-bed-val-0` belong to `train` and `val`.
     """
     if len(names) < 2:
         return {}

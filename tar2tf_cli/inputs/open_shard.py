@@ -18,26 +18,26 @@ class OpenShard:
     """An opened input, decompressed if necessary, with its format detected from its first bytes.
 
     Args:
-        source: where the input is.
+        source: opens the input.
         item: the input.
         on_bytes: called with the number of stored bytes after each read.
         wrap: wraps the stream of stored bytes before decompression.
-        streams: notes where the streams of a compressed input begin.
-        small: the input is small enough to be read at once.
+        streams: records the offsets of the streams of a compressed input.
+        small: whether the input is small enough to be read at once.
 
     Attributes:
-        source: the argument.
-        item: the argument.
-        on_bytes: the argument.
+        source: the source that opened the input.
+        item: the input.
+        on_bytes: called with the number of stored bytes after each read.
         name: path or URL.
         head: the first bytes, decompressed.
-        format: name of the detected format, or "manifest"; None when it is unknown. A file whose name alone is that of
-            a TFRecord is one if a record is found in it: its first bytes may be damaged.
-        by_name: whether only the name says so.
-        damage: why the first bytes could not be read; those before the damage can.
+        format: name of the detected format, or "manifest"; None when it is unknown. If only its name is that of a
+            TFRecord, as its first bytes may be damaged, the file is one if it contains a record.
+        by_name: whether only the name identifies the format.
+        damage: the error if the first bytes could not be read completely.
         plain: the stream, when the input is not compressed.
         seekable: the stream, when it can be read by offset and is not read at once.
-        content: the bytes from the first on, decompressed.
+        content: the decompressed bytes, from the first on.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ _MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
 
 
 def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
-    """Return the error for a file that is not a shard, with what it is instead if that is known."""
+    """Return the error for a file that is not a shard, with its actual format if that is known."""
     what, hint = instead or (None, None)
     message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
     message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")

@@ -1,6 +1,6 @@
 """Parquet files: their row groups, the values of their rows, and a source whose inputs are row groups.
 
-Files are read by ranges, in folders as in stores, and only the columns that are asked for.
+Files are read by ranges, both in folders and in stores, and only the requested columns.
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ class ParquetSource(SampleSource):
 
     Args:
         files: the files.
-        columns: the column of each entry, and what its cells are; if there are none, every column is an entry.
+        columns: the column of each entry, and the type of its cells; if there are none, every column is an entry.
         entries_of: makes the sample of a row whose columns are named.
     """
 
@@ -443,7 +443,7 @@ def entries(values: Row) -> Sample:
     """Return the values of a row as entries, except nulls.
 
     Raises:
-        SampleError: when one cannot be an entry.
+        SampleError: when a value cannot be an entry.
     """
     return {
         entry_name(name, value) if isinstance(value, dict) else name: value_of(name, value)

@@ -34,7 +34,7 @@ class Attempt(Protocol):
 
     @property
     def must_regroup(self) -> bool:
-        """Whether reading stopped at a key that appeared again, so that the samples must be regrouped."""
+        """Whether reading stopped at a repeated key, so that the samples must be regrouped."""
 
 
 A = TypeVar("A", bound=Attempt)
@@ -43,10 +43,10 @@ A = TypeVar("A", bound=Attempt)
 def attempts(open_input: Callable[[bool], AbstractContextManager[A]]) -> Iterator[A]:
     """Open an input, and open it again with regrouping if its samples stop at a key that appeared again.
 
-    Whatever a caller makes of an attempt replaces the result of the one before.
+    A caller's result of an attempt replaces that of the previous one.
 
     Args:
-        open_input: opens the input; the argument says whether its samples are regrouped.
+        open_input: opens the input; its argument is whether to regroup samples.
     """
     with open_input(False) as first:
         yield first
@@ -59,14 +59,14 @@ class ReadRules(NamedTuple):
     """Options for reading an input.
 
     Attributes:
-        tar: how it is read if it is a tar.
-        resumes: whether reading goes on after damage.
-        only_records: whether it is a TFRecord whatever its first bytes look like, and may have no records.
+        tar: the options for reading a tar.
+        resumes: whether reading continues after damage.
+        only_records: whether it is a TFRecord regardless of its first bytes, and may have no records.
         small: whether it is read at once, so that samples cannot be read by their offset.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
-        key_feature: the feature that holds the key of each record; None for `__key__`.
-        stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
+        key_feature: the feature that contains the key of each record; None for `__key__`.
+        stems: the beginning of the keys of records without a key, by the names of inputs whose stem is not unique.
     """
 
     tar: TarRules = TarRules()
@@ -183,11 +183,11 @@ class InputReader:
     """Reader of one input's samples, which resumes after damage if the rules allow it.
 
     Args:
-        source: where the input is.
+        source: opens the input.
         item: the input.
-        rules: how it is read.
+        rules: the options for reading it.
         report: filled in as the input is read; complete once the reader is closed.
-        on_fault: called with each fault; when it returns, the sample is skipped, or the damage.
+        on_fault: called with each fault; when it returns, the sample or the damaged part is skipped.
         on_bytes: called with the number of stored bytes after each read.
 
     Attributes:
@@ -195,7 +195,7 @@ class InputReader:
         stem: the beginning of the keys of records without a key.
         content: the samples of the input, by its format.
         records: `content`, if the input is a TFRecord.
-        of_records: whether entries may be other values than bytes, as those of records.
+        of_records: whether entries may be other values than bytes, as in records.
         report: the report on the input.
 
     Raises:
@@ -264,7 +264,7 @@ class InputReader:
     def samples(self, native: ModuleType | None = None) -> Iterator[object]:
         """Iterate over the samples; with the kernel, plain samples come in batches.
 
-        If a key appears again that ends the reading, `must_regroup` is true afterwards.
+        If a repeated key ends the reading, `must_regroup` is true afterwards.
         """
         content = self.content
         self._rest = self.resuming(lambda: content.samples(native))
@@ -292,7 +292,7 @@ class InputReader:
     def finds_key_again(self) -> bool:
         """Read ahead until a key appears again, at most 32 MiB of a tar that cannot be sought in.
 
-        A sample that lacks something may be half of one whose members are not adjacent.
+        A sample that lacks an entry may be half of one whose members are not adjacent.
         """
         content = self.content
         if content.may_regroup and not self._resumes:

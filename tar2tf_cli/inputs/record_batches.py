@@ -28,7 +28,7 @@ class _PlainFeatures(NamedTuple):
 
     Attributes:
         names: their names and kinds.
-        forms: a letter for each.
+        forms: a letter for the form of each feature.
         key: the number of the feature with the key; -1 if keys are made.
     """
 
@@ -40,15 +40,15 @@ class _PlainFeatures(NamedTuple):
 class RecordBatcher:
     """Makes batches of the plain samples in records that the kernel has checked.
 
-    A sample is plain if `ExampleEntries` makes entries of its features that become the same features again: one value
-    or a list, whose dtype is that of its kind, without a shape of its own. All others are left to that class.
+    A sample is plain if `ExampleEntries` converts its features to entries that become the same features again: one
+    value or a list, with the dtype of its kind, without its own shape. That class handles all others.
 
     Args:
         native: the kernel.
         seen: the kinds of features in the records so far.
         described: the features that a manifest describes.
-        lists: names of features that are lists even where an example has a single value, if no manifest says so.
-        key_feature: the feature that holds the key, which remains an entry; None for `__key__`.
+        lists: names of features without a description that are lists even if an example has a single value.
+        key_feature: the feature that contains the key, which remains an entry; None for `__key__`.
         stem: the beginning of the keys of records without a key, before their numbers.
     """
 
@@ -74,8 +74,8 @@ class RecordBatcher:
 
         Args:
             records: the records.
-            position: where in them the first one begins.
-            number: the number of the first one in its shard.
+            position: the position of the first record in them.
+            number: the number of the first record in its shard.
         """
         names, _ = self._seen.known()
         if names is not self._known[0]:

@@ -41,9 +41,9 @@ class Forms(NamedTuple):
     """The form of each feature in records without a manifest.
 
     Attributes:
-        lists: features of which some record has no or several values.
-        ranks: of each feature NAME with a feature NAME/shape, the length of that, if it always is the shape of NAME;
-            otherwise None.
+        lists: features that have no or several values in some record.
+        ranks: for each feature NAME with a feature NAME/shape, the length of the latter, if it always is the shape of
+            NAME; otherwise None.
     """
 
     lists: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ class Forms(NamedTuple):
 
     @property
     def unshaped(self) -> Collection[str]:
-        """The features whose NAME/shape is in some record not the shape of NAME."""
+        """The features whose NAME/shape is not the shape of NAME in some record."""
         return frozenset(name for name, rank in self.ranks.items() if rank is None)
 
     def joined(self, other: Forms) -> Forms:
@@ -82,8 +82,8 @@ class RecordKeys(NamedTuple):
     """Names the feature that holds the key of each record, and the stem of the keys of records without one.
 
     Attributes:
-        stem: the beginning of the keys of records that have none.
-        feature: the feature that holds the key; None for `__key__`.
+        stem: the beginning of the keys of records without a key.
+        feature: the feature that contains the key; None for `__key__`.
     """
 
     stem: str
@@ -100,7 +100,7 @@ class RecordKeys(NamedTuple):
 
 
 class _FramedRecord(NamedTuple):
-    """A record that is copied as it is, and its features; None if it is no example."""
+    """A record that is copied unchanged, and its features; None if it is not an example."""
 
     data: bytes
     features: dict[str, ParsedFeature] | None
@@ -109,20 +109,20 @@ class _FramedRecord(NamedTuple):
 class RecordSamples:
     """Reads a TFRecord and checks its CRCs: each example as a sample, or each record of any message unparsed.
 
-    The entries of a sample are the features of the example under their names: bytes as they are, numbers as scalars and
-    arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). Without a manifest, a feature is
-    one value if all examples of the input have one, and otherwise a list in all of them; the input is read twice for
-    that, from a temporary file if it can be read only once. The key is the feature `__key__`, a text or whole number,
-    or else it is made of the shard's name and the record's number.
+    The entries of a sample are the features of the example by name: bytes unchanged, numbers as NumPy scalars and
+    arrays, with the dtype and shape in the manifest (`ExampleEntries`). Without a manifest, a feature is a single value
+    if it has one value in all examples of the input, and otherwise a list in all of them; to find out, the input is
+    read twice, from a temporary file if it can be read only once. The key is the feature `__key__`, a text or whole
+    number; without it, the key consists of the shard's name and the record's number.
 
     Args:
         shard: the open TFRecord.
         on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
-        may_be_empty: whether it may hold no records.
-        described: its features, where a manifest describes them.
-        forms: the forms of its features, where other inputs decide about them, too.
-        stem: what the keys of records without a key begin with.
-        key_feature: the feature that holds the key, which remains an entry; None for `__key__`.
+        may_be_empty: whether it may contain no records.
+        described: its features, if a manifest describes them.
+        forms: the forms of its features, if they also depend on other inputs.
+        stem: the beginning of the keys of records without a key.
+        key_feature: the feature that contains the key, which remains an entry; None for `__key__`.
 
     Attributes:
         regroups: always false, as a sample is one record; so are `may_regroup` and `must_regroup`.
@@ -308,7 +308,7 @@ class RecordSamples:
     def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Iterate over unparsed records: key of the sample, bytes in parts, and size.
 
-        One that is written is to be counted with `note`.
+        Callers count each record that they write with `note`.
         """
         self._copy_if_read_once()
         keys = self._keys
@@ -406,7 +406,7 @@ def stem_of(path: str) -> str:
 def numbered(stem: str, number: int | None = None) -> str:
     """Return the key of a record without one, made of its shard's stem and its number.
 
-    Without a number, return what comes before it.
+    Without a number, return the part before it.
     """
     return f"{stem.replace('.', '_')}-" + ("" if number is None else f"{number:0{_DIGITS}d}")
 
@@ -432,10 +432,10 @@ class FeatureInference:
     """Infers kinds and shapes of the features of records; the kernel counts records similar to earlier ones.
 
     Args:
-        described: what a manifest says of the features; used as far as the records agree.
+        described: the manifest's description of the features; used as far as the records agree.
 
     Attributes:
-        others: how many records are no tf.train.Example.
+        others: number of records that are not a tf.train.Example.
     """
 
     def __init__(self, described: Described = MappingProxyType({})) -> None:

@@ -20,31 +20,31 @@ class InputReport:
     """The statistics and faults of one input that was read.
 
     Attributes:
-        samples: the number of samples that became examples.
-        skipped: members skipped, by reason.
-        filtered: samples that options and ops filtered out, by option or op; `asked` in JSON, as in the manifest.
-        boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
+        samples: number of samples that became examples.
+        skipped: number of skipped members, by reason.
+        filtered: number of samples that options and ops filtered out, by option or op; `asked` in JSON, as in the
+            manifest.
+        boxes: numbers of boxes that were clipped at the edge of their image, dropped because they left it, or invalid.
         keys: numbers of the keys of `--keys` that the input has.
-        matched: for each dataset that is joined, the rows that match a sample.
-        more_rows: for each of these datasets, how many of these rows match a sample that an earlier row matches.
-        unmatched: for each of these datasets, the number of samples without a match.
-        unmatched_keys: for each of these datasets, the key of the first such sample; empty if there is none.
-        errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
+        matched: for each joined dataset, the rows that match a sample.
+        more_rows: for each joined dataset, how many of these rows match a sample that an earlier row matches.
+        unmatched: for each joined dataset, the number of samples without a match.
+        unmatched_keys: for each joined dataset, the key of the first sample without a match; empty if there is none.
+        errors: skipped faulty samples: shard, key, member, offset, message, and `lost` if bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
-        lost_before: the parts that the earlier conversion could not read, as `Lost.to_json` gives them.
+        lost_before: the parts that the earlier conversion could not read, as from `Lost.to_json`.
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
-        split_differs: a member that the other key rule would give to another sample, if that may be meant.
+        split_differs: a member that the other key rule would assign to another sample, if that may be intended.
         not_adjacent: number of samples whose members are not adjacent and were regrouped.
-        lacking: what the last sample lacks that all others have, if anything.
+        lacking: a note on entries that only the last sample lacks, if there are any.
         groups: the keys of the groups of samples, if samples are grouped, until they are compared with earlier ones.
-        group_before: the key of the first group, if that is one of an input before, and how many samples were left to
-            it.
-        group_after: the key of the group that begins the next input, and how many samples were read there.
+        group_before: the key of the first group, if it began in an earlier input, and the number of its samples here.
+        group_after: the key of the group that continues in the next input, and the number of samples read there.
         sample_keys: the key of each sample with a digest, in input order, if duplicates are skipped later.
         palettes: the entries that `decode` found to be PNGs with a palette.
-        other_records: number of records that are no tf.train.Example, and passed as they are.
+        other_records: number of records that are not a tf.train.Example, and were copied unchanged.
     """
 
     samples: int = 0
@@ -87,7 +87,7 @@ class InputReport:
             keys: the keys of the samples.
             dataset: the number of the dataset.
             datasets: the number of datasets.
-            more: further rows that match these samples.
+            more: additional rows that match these samples.
         """
         if not self.matched:
             self.matched = [[] for _ in range(datasets)]
@@ -185,11 +185,11 @@ class Notes:
     """Notes for the user about the inputs of a conversion or dataset.
 
     Args:
-        spec: how the inputs are read, which may say that something is expected.
+        spec: the options for reading the inputs, which may make a note unnecessary.
         note: called with each note.
 
     Attributes:
-        given: the kinds of notes that were given, of which only the first one is of use.
+        given: the kinds of notes already given, as only the first of each kind is useful.
     """
 
     def __init__(self, spec: Input, note: Callable[[str], None]) -> None:

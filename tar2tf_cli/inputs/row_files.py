@@ -32,8 +32,8 @@ class _FolderOfUrl(NamedTuple):
     """The folder part of a URL.
 
     Attributes:
-        source: the bucket or server that it is in.
-        prefix: its name there, empty or with a slash at its end.
+        source: the bucket or server that contains it.
+        prefix: its name in that bucket, empty or ending with a slash.
         quoted: whether names in its URLs are quoted.
     """
 
@@ -45,13 +45,13 @@ class _FolderOfUrl(NamedTuple):
 class RowFiles:
     """The files that the cells of one table name.
 
-    A row is faulty if a cell is no path, or there is no such file. Objects of stores are looked up many at once, and
+    A row is faulty if a cell is not a path, or the file does not exist. Objects of stores are looked up in bulk, and
     fetched ahead, with the retries of their stores.
 
     Args:
         folder: path or URL of the table's folder.
-        store: the store in which the table is, at this folder; None for a local table.
-        connection_for: gives the connection options of URLs.
+        store: the store that contains the table, at this folder; None for a local table.
+        connection_for: returns the connection options of URLs.
     """
 
     def __init__(self, folder: str, store: Store | None, connection_for: ConnectionFor) -> None:
@@ -76,7 +76,7 @@ class RowFiles:
         """Return the bytes and the path or URL of the file that a cell names.
 
         Raises:
-            SampleError: when the cell is no path, or there is no such file.
+            SampleError: when the cell is not a path, or the file does not exist.
             SourceError: when the file cannot be read.
         """
         place = self._object(cell)
@@ -143,7 +143,7 @@ class RowFiles:
                 yield from batch
 
     def _objects(self, cells: Iterable[object]) -> Iterator[tuple[ObjectSource, str]]:
-        """Yield the objects that cells name, ignoring local files and cells that are no path."""
+        """Yield the objects that cells name, ignoring local files and cells that are not paths."""
         for cell in cells:
             try:
                 place = self._object(cell)
@@ -156,7 +156,7 @@ class RowFiles:
         """Return source and name of the object that a cell names; None for a local path.
 
         Raises:
-            SampleError: when the cell is no path, or leads out of the table's bucket.
+            SampleError: when the cell is not a path, or the path leaves the table's bucket.
         """
         if isinstance(cell, str) and is_remote(cell):
             return self._at(cell)
@@ -172,7 +172,7 @@ class RowFiles:
         """Return the path in a cell, joined with the table's folder if that is local.
 
         Raises:
-            SampleError: when it is none.
+            SampleError: when the cell is not a path.
         """
         if not isinstance(cell, str) or not cell:
             raise SampleError(f"the path of a file is {cell!r}" if cell else "the path of a file is empty")

@@ -45,14 +45,14 @@ class Rows:
     Args:
         path: the file.
         header: whether the first row of a CSV file names its columns; otherwise their names are their numbers, from 1.
-        form: `csv` with commas; by default, what the first line shows: JSON Lines if it begins with a brace, else CSV
-            with commas, tabs or semicolons.
+        form: `csv` with commas; by default, detected from the first line: JSON Lines if it begins with a brace,
+            otherwise CSV with commas, tabs or semicolons.
         file: the open file, if it is not the one at the path; `path` is then its name in errors.
 
     Attributes:
         form: `csv` or `jsonl`.
         columns: the names in the header of a CSV file; empty without one.
-        version: changes when the file does: its size, and its time of modification in nanoseconds.
+        version: the file's size, and its modification time in nanoseconds.
 
     Raises:
         SourceError: when the file cannot be read.
@@ -118,7 +118,7 @@ class Rows:
         """Yield the position of each row, and its values as returned by `parsed`.
 
         Raises:
-            SourceError: when the file cannot be read as CSV, or a row has no such values.
+            SourceError: when the file cannot be read as CSV, or a row cannot be parsed.
         """
         for span, row in self._each():
             try:
@@ -164,7 +164,7 @@ class Rows:
         """Return four integers for each row, as `HashTable` expects them, by the kernel; None if a row is not plain.
 
         Args:
-            key: the column of which the hash is the first integer.
+            key: the column whose hash is the first integer.
             file: the second integer; the others are offset and size.
 
         Raises:
@@ -193,8 +193,9 @@ class Rows:
         """Join the rows with the keys of the samples of a batch, by the kernel; None if one of them is not plain.
 
         Args:
-            rows: what `hashed` returned, in their order.
-            found: the number of the first row with the hash of each key, as signed 64-bit integers; negative for none.
+            rows: the integers that `hashed` returned, in order.
+            found: for each key, the number of the first row with its hash, as signed 64-bit integers; negative for
+                none.
             batch: the samples.
             key: the column with the key.
         """
@@ -243,7 +244,7 @@ class Rows:
         """Return the cells in the bytes of a CSV row.
 
         Raises:
-            SampleError: when they are not a row, although they were when its position was found.
+            SampleError: when the bytes are not a row, although they were when its position was found.
         """
         try:
             line = data.decode()
@@ -351,7 +352,7 @@ def has_table_suffix(name: str) -> bool:
 class TableFiles:
     """The CSV or JSON Lines tables that a user names: by file, folder, template, URL, or several paths.
 
-    A table that is compressed, or in a store, is copied to a temporary file, in which rows are found by their offsets.
+    A table that is compressed, or in a store, is copied to a temporary file, from which rows are read by offset.
 
     Args:
         bucket: the path or URL.
@@ -403,7 +404,7 @@ class TableFiles:
 
         Raises:
             SourceError: when it cannot be read, or is not the version that was listed.
-            SinkError: when there is no room for a copy.
+            SinkError: when the disk has no space for a copy.
             UsageError: when it has no header that could name columns.
         """
         name = self.locate(item)

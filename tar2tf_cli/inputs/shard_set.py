@@ -1,8 +1,8 @@
 """Resolution of the shards that a user names, by one rule for every command and function that reads shards.
 
-| named | is |
+| argument | shards |
 |---|---|
-| `x.json`, and a template that ends so | manifests, whose shards are meant; several are one dataset |
+| `x.json`, and a template with this suffix | the shards that these manifests list, as one dataset |
 | a file, or the URL of an object | that shard |
 | a folder, or the URL of a bucket or folder | every file in it whose content is a shard; as a dataset, its manifest |
 | `folder/train-*.record`, `{0..9}`, or a bucket followed by these | the files that match |
@@ -56,14 +56,14 @@ _MOST_FOLDERS: Final = 16  # folders in which to look for manifests
 
 
 class SkippedFiles(NamedTuple):
-    """Files found but not used as shards, as the user did not name them one by one.
+    """Files that were found but not used as shards, because the user did not name them individually.
 
     Attributes:
         others: names of files that are neither tars nor TFRecords.
         manifests: names of manifests.
         outputs: names of shards that earlier conversions made of the set.
         tfds: names of files that describe the set for TensorFlow Datasets.
-        contents: bytes of manifests in a bucket by their names, as they were read to find out that they are some.
+        contents: bytes of manifests in a bucket by name, if they were already read to detect their format.
     """
 
     others: Sequence[str] = ()
@@ -90,16 +90,16 @@ class ShardSet:
 
     Attributes:
         bucket: the bucket or path as the user gave it.
-        source: where the shards are.
+        source: opens the shards.
         items: the shards, in order.
         manifests: paths or URLs of the manifests that the user named; empty if something else was named.
         documents: the manifests that list the shards, as far as they could be read.
         described: the features of TFRecords that a manifest describes, by the names of the shards.
-        listed: whether the shards were found by listing a folder, and not named one by one or by a template.
+        listed: whether the shards were found by listing a folder, rather than named individually or by a template.
         left_out: the other files that were found.
-        gaps: the shards that are missing from the numbering of those that were asked for.
-        splits: the splits of the shards, by name, where a manifest gives them or names state several.
-        unfinished: conversions that are not finished, to which some of the shards belong.
+        gaps: the gaps in the numbering of the requested shards.
+        splits: the splits of the shards, by name, if a manifest gives them or names state several.
+        unfinished: unfinished conversions to which some of the shards belong.
     """
 
     bucket: str
@@ -156,7 +156,7 @@ class ShardSet:
         """Raise an error if a folder holds shards of several formats.
 
         Raises:
-            UsageError: when it does; says how to choose.
+            UsageError: when it does; says how to select one format.
         """
         kinds: dict[str, list[str]] = {}
         if self.listed:
@@ -189,7 +189,7 @@ class ShardSet:
         """Raise an error if a shard is missing from the numbering, or a conversion is unfinished.
 
         Raises:
-            SourceError: when it does.
+            SourceError: when the set is incomplete.
         """
         if lacking := [gap for gap in self.gaps if gap.stated]:
             missing = sum(gap.missing for gap in lacking)
@@ -215,7 +215,7 @@ class ShardSet:
             keep: how to keep them, for the error.
 
         Raises:
-            UsageError: when there are several; says how to choose.
+            UsageError: when there are several; says how to select one.
         """
         names = [*dict.fromkeys(self.splits.values())]
         if len(names) > 1 and (self.listed or self.manifests):
@@ -241,7 +241,8 @@ class ShardSet:
         """Yield notes for the user about the set, a sentence each.
 
         Args:
-            of_faults: whether to yield what `verify` reports as faults, too: gaps, totals, and unfinished conversions.
+            of_faults: whether to also yield notes on gaps, totals and unfinished conversions, which are faults for
+                `verify`.
         """
         if outputs := self.left_out.outputs:
             made = f"{count(len(outputs), 'shard')} left out, which earlier conversions made of the others"
@@ -257,7 +258,7 @@ class ShardSet:
             yield from (f"note: {fault}" for fault in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """Yield reasons why the set may lack shards, or contain those of another set."""
+        """Yield reasons why the set may lack shards, or contain shards of another set."""
         for one in self.unfinished:
             yield f"the conversion that writes {one.manifest} is not finished"
         if self.gaps:
@@ -292,17 +293,17 @@ def resolve(
     Args:
         bucket: a file, folder, template, manifest, `-`, or a URL of any of these.
         templates: names in the bucket, or further manifests.
-        paths: whether all of them are files, folders and templates of their own, if they exist.
-        tolerant: whether a shard that is missing or cannot be read is an input whose opening fails, so that the others
-            are read nevertheless.
-        described: whether to read the manifests next to shards that were named one by one, too, and not only those in
-            a folder that was listed.
+        paths: whether bucket and templates are separate files, folders and templates, if all of them exist.
+        tolerant: whether a missing or unreadable shard becomes an input that fails to open, so that the others can
+            still be read.
+        described: whether to also read the manifests next to individually named shards, not only those in a listed
+            folder.
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        SourceError: when nothing is found, or something cannot be read.
-        DamagedShardError: when a shard has another size than in the manifest that was named.
-        UsageError: when a manifest is followed by something else, or a file is given twice.
+        SourceError: when no shards are found, or a folder or manifest cannot be read.
+        DamagedShardError: when the size of a shard differs from the named manifest.
+        UsageError: when a manifest is followed by anything but manifests, or a file is given twice.
     """
     if manifests := manifests_named(bucket, templates, connection):
         return _of_manifests(bucket, manifests, connection, tolerant=tolerant)
@@ -326,7 +327,7 @@ def resolve_each(
         connection: `ConnectionOptions` of remote buckets.
 
     Raises:
-        SourceError: when a path does not exist, or nothing is found or listed.
+        SourceError: when a path does not exist, or no shards are found or listed.
         UsageError: when a folder has several manifests.
     """
     from tar2tf_cli.inputs.manifest import read_document
@@ -421,7 +422,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], connection: ConnectionOptio
 
 
 def _completed(shards: ShardSet, connection: ConnectionOptions, *, described: bool) -> ShardSet:
-    """Add manifests (if asked for), splits and unfinished conversions to a set."""
+    """Add manifests (if `described`), splits and unfinished conversions to a set."""
     paths = [shards.source.locate(item.name) for item in shards.items]
     with searching(unfinished_of, paths, shards.source) as unfinished:
         shards = _with_splits(_with_documents(shards, connection) if described else shards)
@@ -554,7 +555,7 @@ def _below(folder: str, name: str) -> str:
 def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing: OnListing | None = None) -> ShardSet:
     """Return the shards of a bucket that match templates or, without templates, all of its shards.
 
-    `alone`: nothing else is named, so that a file is meant whatever it is.
+    With `alone`, nothing else is named, so that a file is used regardless of its format.
     """
     whole_folder = not (templates or source.templates)
     on_file = on_listing(source) if on_listing and whole_folder else None
@@ -627,8 +628,8 @@ def _shards_among(
 ) -> tuple[Sequence[ObjectInfo], SkippedFiles]:
     """Divide files into shards, by content if the name does not tell, and all others.
 
-    A file with the name of a shard, or a name like those of the other shards, is one even if its content is that of
-    none: it is damaged. So is one that was named, but for what lies next to shards: manifests, indexes and markers.
+    A file with the name of a shard, or a name like the other shards, counts as a damaged shard if its content is not a
+    shard. So does a file that the user named, except files that accompany shards: manifests, indexes and markers.
     """
     names = {item.name for item in items}
     named = {item.name for item in items if is_shard_name(item.name)}
@@ -670,7 +671,7 @@ class _Head(NamedTuple):
 
     Attributes:
         format: format of the shard, or "manifest"; None for a file that is neither, or cannot be read.
-        manifest: the bytes of a manifest in a bucket, where they are on their way already; None for other files.
+        manifest: the bytes of a manifest in a bucket, if they were requested already; None for other files.
     """
 
     format: str | None = None
@@ -678,7 +679,7 @@ class _Head(NamedTuple):
 
 
 def _heads_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, _Head]:
-    """Read the first bytes of files, and return what each file is."""
+    """Read the first bytes of files, and return the kind of each file."""
     heads: dict[str, _Head] = {}
     remote = source.capabilities.remote
     with source.prefetch(items):
@@ -768,7 +769,7 @@ class PathsSource(MergedSource):
 def _are_paths(bucket: str, templates: Sequence[str]) -> bool:
     """Whether bucket and templates are all existing paths, and not also names inside the first.
 
-    If the first is a template of files itself, so may the others be.
+    If the first is a template of files, the others may be templates, too.
 
     Raises:
         SourceError: when the first is a file, and one of the others is not a path that exists.

@@ -27,7 +27,7 @@ from tar2tf_cli.structs import NamedTuple
 
 VERSION: Final = b"v1.2"
 _NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more digits than an offset has
-_MOST_IN_BATCH: Final = 1 << 13  # the rest of a larger sample is not read, but skipped
+_MOST_IN_BATCH: Final = 1 << 13  # the rest of a larger sample is skipped without reading
 _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
 
@@ -99,15 +99,15 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
 def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample | Batch]:
     """Yield the positions of an uncompressed tar's samples; if the stream can seek, only headers are read.
 
-    Plain samples come in batches if there is the kernel.
+    Plain samples come in batches if the kernel is available.
 
     Args:
         stream: the tar.
-        name: what to call it in errors.
-        key_split: where a name is split into key and extension.
+        name: its name in errors.
+        key_split: the dot at which a name is split into key and extension.
 
     Raises:
-        DamagedShardError: when the tar is not whole, or has no samples.
+        DamagedShardError: when the tar is not intact, or has no samples.
         SampleError: when a sample is faulty, or has an entry that is a link.
         NotAdjacentTarError: when the members of a sample are not adjacent.
     """
@@ -199,7 +199,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
     """Return the only sample in a byte range of a tar.
 
     Raises:
-        DamagedShardError: when it begins with no header, or holds another number of samples.
+        DamagedShardError: when the range does not begin with a header, or does not contain exactly one sample.
         SampleError: when the sample is faulty.
     """
     grouper = _grouper(name, key_split)
@@ -247,8 +247,8 @@ def refused_links(wants: Callable[[str], bool], name: str) -> MemberPolicy:
     """Return a policy that refuses links that would be entries of a tar.
 
     Args:
-        wants: whether a member of a name would be an entry.
-        name: what to call the tar in errors.
+        wants: whether a member with a name would be an entry.
+        name: the tar's name in errors.
     """
     return _NoLinks(wants, name)
 
@@ -275,7 +275,7 @@ def index_lines(samples: Iterable[TarSample | Batch]) -> list[bytes]:
     """Return the lines of an index file: the header line, then one or several samples at a time.
 
     Raises:
-        UsageError: when the name of a member has a blank, which ends it in such a file.
+        UsageError: when the name of a member contains a blank, which would end it in the index.
     """
     lines, count = [b""], 0
     for found in samples:
@@ -313,7 +313,7 @@ def from_index_lines(data: bytes, key_split: KeySplit = "first", size: int | Non
 
     Args:
         data: the content.
-        key_split: where a name is split into key and extension.
+        key_split: the dot at which a name is split into key and extension.
         size: size of the tar in bytes, if it is known.
     """
     first, *lines = data.split(b"\n")
@@ -336,7 +336,7 @@ def _sample_of_line(line: bytes, start: int, key_split: KeySplit) -> TarSample:
     """Parse an index line, given the offset of its sample in the tar.
 
     Raises:
-        ValueError: when it is not the line of a sample whose members follow each other from there on.
+        ValueError: when the line is not that of a sample whose members are contiguous from this offset on.
     """
     if _NUMBERS.sub(b"", line) != line:
         raise ValueError("a number is longer than any offset")

@@ -33,10 +33,10 @@ class FileView:
     """A stream over an open file with its own position, so that several views can be read in turn.
 
     Args:
-        descriptor: of the file, which someone else closes.
-        name: what to call it in errors.
+        descriptor: the descriptor of the file, which the view does not close.
+        name: its name in errors.
         on_read: called with the number of bytes after each read.
-        damage: raised at the end of a copy that is not whole.
+        damage: raised at the end of an incomplete copy.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FileView:
         """Return at most `size` bytes; b"" only at the end.
 
         Raises:
-            SourceError: when reading fails, or at the end of a copy that is not whole.
+            SourceError: when reading fails, or at the end of an incomplete copy.
         """
         try:
             data = os.pread(self._descriptor, size, self._position)
@@ -79,8 +79,8 @@ class SeekableShard:
     """The decompressed bytes of a shard by offset, opened or copied only when the first view is created.
 
     Args:
-        open_shard: returns the shard at its first byte.
-        name: what to call it in errors.
+        open_shard: opens the shard at its first byte.
+        name: its name in errors.
         seekable: whether it can be read by offset if it is not compressed.
     """
 
@@ -96,7 +96,7 @@ class SeekableShard:
 
         Raises:
             SourceError: when the shard cannot be read.
-            SinkError: when there is no room for a copy.
+            SinkError: when the disk has no space for a copy.
         """
         if self._file is None:
             stream = self._open()
@@ -144,12 +144,12 @@ class EntryLinks(MemberPolicy):
     """Policy that resolves hard links to earlier members, if the links are entries of samples.
 
     A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links, and
-    other members that cannot be read, make their samples faulty.
+    other unreadable members, make their samples faulty.
 
     Args:
         shard: the shard.
-        rules: how it is read.
-        grouper: decides which names are entries, and receives the errors of those that cannot be read.
+        rules: the options for reading it.
+        grouper: decides which names are entries, and receives the errors of unreadable ones.
         tar: the shard, if it has been opened by offset already.
     """
 
@@ -250,17 +250,17 @@ class TarRules(NamedTuple):
     """Options for reading a tar.
 
     Attributes:
-        key_split: the option of `convert`, as are the next two.
+        key_split: the dot at which names are split into key and extension, as in `convert`.
         regroup: whether samples are regrouped; None to do so only if their members are not adjacent.
         ignore_missing_end: whether an archive need not have a proper end.
-        sizes_only: entries are sizes in bytes; the data of a plain local tar is not even read.
-        every_byte: read the data, too, as any of it may be unreadable.
-        trusted: the tar was read before, so its samples are not compared again.
-        ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
-            plain local tar, or by that many bytes of any other. A key that appears again after them is a fault.
+        sizes_only: whether entries are sizes in bytes; the data of a plain local tar is then not even read.
+        every_byte: whether to read all data, in case some of it is unreadable.
+        trusted: whether the tar was read before, so that its samples are not compared again.
+        ahead: the number of bytes by which to decide about `regroup` before the first sample, if the caller cannot
+            start again; a plain local tar is decided by its headers. A key repeated later is a fault.
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of large entries will be used.
-        least: the size from which an entry of a plain local tar stays there until it is used.
+        least: the size from which an entry of a plain local tar remains in the file until it is used.
     """
 
     key_split: KeySplit = "first"
@@ -278,17 +278,17 @@ class TarRules(NamedTuple):
 class TarSamples:
     """Reads the samples of a tar.
 
-    If members of a sample are not adjacent, the rules decide: `regroup` regroups all samples from the start, or makes a
-    key that appears again a fault. If it is None, such a key ends the samples, `must_regroup` is true, and the caller
-    reads the tar again with `regroup`; where that is not possible, as the input can be read only once, it is a fault.
+    If members of a sample are not adjacent, the rules decide: `regroup` either regroups all samples from the start, or
+    makes a repeated key a fault. If it is None, a repeated key ends the samples, `must_regroup` becomes true, and the
+    caller reads the tar again with `regroup`; if the input can be read only once, a repeated key is a fault.
 
     Args:
         shard: the open tar.
-        rules: how it is read.
+        rules: the options for reading it.
         on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
-        may_regroup: whether a key that appears again ends the samples.
+        may_regroup: whether a repeated key ends the samples.
     """
 
     def __init__(self, shard: OpenShard, rules: TarRules, on_fault: OnFault) -> None:
@@ -341,7 +341,7 @@ class TarSamples:
 
     @property
     def must_regroup(self) -> bool:
-        """Whether reading stopped at a key that appeared again, so that it must be repeated with `regroup`."""
+        """Whether reading stopped at a repeated key, so that it must be repeated with `regroup`."""
         return self._grouper.returned is not None
 
     @property
@@ -400,7 +400,7 @@ class TarSamples:
             native: the kernel, to give plain samples as batches.
 
         Raises:
-            DamagedShardError: when the tar is not whole; after `resume`, call this again.
+            DamagedShardError: when the tar is not intact; after `resume`, call this again.
         """
         if self._regrouper:
             return self._regrouper.samples(self._tar, self._members)
@@ -448,9 +448,9 @@ class TarSamples:
         )
 
     def _whether_to_regroup(self, stream: Peekable, rules: TarRules, *, repeatable: bool) -> bool | None:
-        """Decide whether to regroup samples; None if only a key that appears again can tell.
+        """Decide whether to regroup samples; None if only a repeated key can show that.
 
-        The stream is at its first byte afterwards.
+        The stream is then at its first byte.
         """
         if rules.regroup is not None:
             return rules.regroup
@@ -473,7 +473,7 @@ class _HardLinks(MemberPolicy):
 
 
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
-    """Whether no key appears again in the readable part of a tar."""
+    """Whether no key is repeated in the readable part of a tar."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
     reader = TarReader(stream, "", headers_only=True, need_end=False, entries=_HardLinks(grouper.names.wants))
     with suppress(DamagedShardError):

@@ -1,9 +1,9 @@
 """Folders of TensorFlow Datasets: TFRecord shards that `dataset_info.json` and `features.json` describe.
 
-The fields of both files are those of `dataset_info.proto` and `feature.proto` in tensorflow_datasets/core/proto. How
-features are stored in examples follows example_serializer.py and example_parser.py there: a nested name is joined by
-`/`, every integer is an int64, every real number a float, and a sequence of sequences `X` is stored as
-`X/ragged_flat_values` and one `X/ragged_row_lengths_N` for each of its inner levels.
+The fields of both files are defined by `dataset_info.proto` and `feature.proto` in tensorflow_datasets/core/proto.
+Features are stored in examples as by example_serializer.py and example_parser.py in tensorflow_datasets/core: a nested
+name is joined by `/`, every integer is an int64, every real number a float, and a sequence of sequences `X` is stored
+as `X/ragged_flat_values` and one `X/ragged_row_lengths_N` for each of its inner levels.
 """
 
 from __future__ import annotations
@@ -163,11 +163,11 @@ def shard_template(paths: Sequence[str], usual: str) -> str:
 
     Args:
         paths: the paths.
-        usual: how the names of shards begin that TFDS names itself. For these it is its own template, which
-            `tfds convert_format` requires.
+        usual: the beginning of the names that TFDS itself gives to shards. For these, the result is TFDS's own
+            template, which `tfds convert_format` requires.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: when no template matches the names.
     """
     total = f"{len(paths):05d}"
     fields = {"{SHARD_X_OF_Y}": [f"{place:05d}-of-{total}" for place in range(len(paths))]}

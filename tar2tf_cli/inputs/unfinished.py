@@ -1,7 +1,7 @@
 """Unfinished conversions, detected by the files that they keep next to their shards until the manifest is written.
 
-In a local folder that is the working folder, `.NAME-manifest.tar2tf`, whose journal names the shards. In a bucket it is
-the claim, an object in a hidden folder of the same name, which a conversion writes before its first shard.
+In a local folder, this is the working folder, `.NAME-manifest.tar2tf`, whose journal names the shards. In a bucket, it
+is the claim, an object in a hidden folder of the same name, which a conversion writes before its first shard.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Unfinished(NamedTuple):
         path: path or URL of the folder of its unfinished work.
         manifests: path or URL of the manifest that it will write, and of the one that an earlier version wrote.
         folder: the folder of the manifest, with a slash at its end unless it is empty.
-        shards: matches the paths of its shards in that folder.
+        shards: a regular expression that matches the paths of its shards in that folder.
     """
 
     path: str
@@ -121,7 +121,7 @@ def hidden_in(folder: str, source: Source) -> list[str] | None:
 def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iterator[Unfinished]:
     """Yield the conversions with a claim in a bucket's folder; none if it is not writable or listable.
 
-    `hidden`: names of hidden objects there; None if nobody has listed them.
+    `hidden` has the names of hidden objects in the folder; None if they were not listed.
     """
     import json
 

@@ -21,7 +21,7 @@ class UnitSamples:
     Args:
         shard: the open shard.
         kind: its format.
-        key_split: where the names of members are split into key and extension.
+        key_split: the dot at which the names of members are split into key and extension.
         fault: called with the error of each faulty sample; when it returns, the sample is skipped.
     """
 

@@ -1,7 +1,7 @@
 """Buckets: `open_source` for reading their shards, `open_store` for their objects.
 
-In: a bucket as the user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
-sends one request per call.
+A bucket is given as the user writes it, as a path or a URL. A `Source` lists and opens inputs, and a `Store` sends one
+request per call.
 
 | bucket | files |
 |---|---|
@@ -11,9 +11,9 @@ sends one request per call.
 | | `retries`: failures; `transfer`: downloads; `client`: the connections of a process |
 | all buckets | `base`: read-ahead and templates |
 
-Three things are fetched before they are read: the next blocks of a stream (`transfer.ResumingStream`; several parts at
-once where a connection is slow), inputs that will be opened soon (`Source.prefetch`), and blocks that follow a range
-that was read (`ranges.ObjectRanges`).
+There are three kinds of read-ahead: of the next blocks of a stream (`transfer.ResumingStream`; several parts at once if
+a connection is slow), of inputs that will be opened soon (`Source.prefetch`), and of blocks after a range that was read
+(`ranges.ObjectRanges`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read_with_folder(url: str, **connection: Unpack[ConnectionOptions]) -> tuple
     """Read a small object at a URL, such as a manifest: return its bytes and its folder; None if it does not exist.
 
     Raises:
-        SourceError: when it cannot be read.
+        SourceError: when the object cannot be read.
         UsageError: for a URL of an unknown kind.
     """
     from tar2tf_cli.stores.objects import read_object
@@ -91,8 +91,8 @@ def read_with_folder(url: str, **connection: Unpack[ConnectionOptions]) -> tuple
 def connection_options(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
     """Return the connection options for the input or the output of a conversion, given its URL or path.
 
-    The endpoint is that of AIStore when one end is AIStore, else that of every bucket; paths and web addresses have
-    none.
+    The endpoint applies to AIStore if the input or the output is in AIStore, otherwise to every bucket; paths and web
+    addresses have none.
     """
     bucket, kind = conversion.input.bucket, _kind(url)
     is_for_ais = "ais" in (_kind(bucket), _kind(conversion.output.path))
@@ -112,7 +112,7 @@ def open_store(bucket: str, **connection: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:
-        UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
+        UsageError: for an unknown scheme, and for a URL that must not contain credentials but does.
     """
     from tar2tf_cli.stores.retries import retry_seconds
     from tar2tf_cli.stores.schemes import store_class

@@ -31,7 +31,7 @@ def credentials() -> dict[str, str]:
     """Return the authorization header, from AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, or the file of `ais auth login`.
 
     Raises:
-        UsageError: when the file is not one.
+        UsageError: when the file does not contain a token.
     """
     token = os.environ.get("AIS_AUTHN_TOKEN") or _token_in_file()
     return {"Authorization": f"Bearer {token}"} if token else {}
@@ -92,7 +92,7 @@ SETTLING: Final = 10.0  # seconds after which objects can be found again when a 
 
 
 class _NodeMap:
-    """The cluster's map of nodes, and since when this process has known its version.
+    """The cluster's map of nodes, and the time at which this process first saw its version.
 
     Args:
         version: the version of the map.
@@ -103,7 +103,7 @@ class _NodeMap:
         self._since = -SETTLING
 
     def settled(self, version: str | None) -> bool:
-        """Whether the map has had this version long enough for objects to be on the nodes that it names."""
+        """Whether the map has had this version long enough for objects to be on the nodes in it."""
         now = time.monotonic()
         if version != self._version:
             self._version, self._since = version, now
@@ -187,12 +187,12 @@ class AisStore(WebStore):
 
         Args:
             method: the HTTP method.
-            path: what follows the version of the API in the URL.
+            path: the part of the URL after the API version.
             message: sent as JSON.
-            wait: seconds that the cluster may take, if they are more than usual.
+            wait: seconds that the cluster may take, if it may take longer than usual.
 
         Raises:
-            Transient: when the cluster is not reached or does not answer.
+            Transient: when the cluster cannot be reached or does not answer.
             SourceError: when its certificate is rejected, or it speaks HTTP instead of HTTPS or the reverse.
         """
         (verify, cert), (connect, read) = tls(), timeouts()

@@ -18,8 +18,8 @@ class ReadAhead(Generic[T]):
 
     Args:
         items: objects that will be taken.
-        begin: begins the transfer of an object and returns it.
-        most: number of transfers begun before the first is taken; each that is taken begins another.
+        begin: starts the transfer of an object and returns it.
+        most: number of transfers started before the first is taken; taking one starts another.
     """
 
     def __init__(self, items: Iterable[ObjectInfo], begin: Callable[[ObjectInfo], T], most: int) -> None:
@@ -50,7 +50,7 @@ def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:
     """Return the given templates; if there are none, the default templates of a source's bucket.
 
     Raises:
-        UsageError: when there are both, or one is a URL.
+        UsageError: when both the caller and the bucket give templates, or a template is a URL.
     """
     if url := next(filter(is_remote, templates), None):
         hint = "give one bucket, then names of shards in it, such as '{a,b}.tar'"

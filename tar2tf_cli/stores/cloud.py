@@ -1,9 +1,9 @@
 """Amazon S3, Google Cloud Storage and Azure Blob Storage, through obstore.
 
-A file is uploaded in one PUT from a memory map, whole or not at all. A killed process leaves nothing behind, whereas a
-multipart upload would leave hidden parts that cost money: one is used only for what is too large for one request, and
-the parts of an earlier upload of the object are aborted first. The mapped pages belong to the page cache: they count as
-resident, up to the size of the file, but the system can reclaim them at any time.
+A file is uploaded atomically, in one PUT from a memory map. A killed process leaves no traces, whereas a multipart
+upload would leave hidden parts that cost money: it is used only for files too large for one request, after aborting
+earlier multipart uploads of the object. The mapped pages belong to the page cache: they count as resident, up to the
+size of the file, but the system can reclaim them at any time.
 """
 
 from __future__ import annotations
@@ -162,13 +162,13 @@ def raise_mapped(error: Exception, where: str, server: str, login: str, offset: 
         error: obstore's exception, whose text is one sentence followed by a dump of its causes.
         where: the object or bucket.
         server: the server's URL or name.
-        login: what to do about credentials.
-        offset: where in the object reading was to begin.
+        login: the hint about credentials.
+        offset: the requested offset in the object.
 
     Raises:
         Transient: for failures that a retry may fix.
         NoSuchObject: for an object that does not exist.
-        SourceError: for the rest.
+        SourceError: for all other failures.
     """
     text = str(error)
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
@@ -264,7 +264,7 @@ _LIFETIME: Final = timedelta(minutes=10)  # interval of calls to boto3, which re
 def aws_keys() -> dict[str, str]:
     """Return the keys and the region of the profile in AWS's files; nothing if environment variables have keys.
 
-    Nothing either if boto3 has to be asked, for a role, single sign-on or a command that prints keys:
+    Return nothing, either, if only boto3 can get them, for a role, single sign-on or a command that prints keys:
     https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
     """
     if any(map(os.environ.get, _ENOUGH)):
@@ -381,12 +381,12 @@ class CloudStore(ClientStore):
 
     Attributes:
         scheme: scheme of the bucket's URL.
-        cloud: its name.
-        login: what to do when credentials are missing or refused.
-        endpoints: variables that hold the address of a server other than the cloud's own, in order of precedence.
-        one_put: the most bytes that one request may upload or copy.
-        lists_blindly: whether obstore takes an answer that is no listing for one of nothing.
-        checksum: kind of the checksum that the cloud keeps of an object.
+        cloud: the cloud's name.
+        login: the hint for missing or refused credentials.
+        endpoints: variables with the address of a server other than the cloud's own, in order of precedence.
+        one_put: the maximum number of bytes that one request may upload or copy.
+        lists_blindly: whether obstore treats an answer that is not a listing as an empty listing.
+        checksum: the kind of checksum that the cloud keeps of an object.
     """
 
     scheme: ClassVar[str]
@@ -466,9 +466,9 @@ class CloudStore(ClientStore):
     def _list_completely(self, folder: str | None, prefix: str) -> Iterator[ObjectMeta]:
         """List a folder to its end, or up to a sorted page that is past all names with a prefix.
 
-        The end is listed again, from the last object on, until nothing but that object is there.
+        The end is listed again, from the last object on, until only that object is listed.
 
-        To obstore, an answer that is no page, such as that of a proxy that asks to sign in, is one without objects.
+        obstore treats an answer that is not a page of a listing, such as the login page of a proxy, as an empty page.
         """
         last, before = "", ""
         while True:
@@ -501,7 +501,7 @@ class CloudStore(ClientStore):
         return True
 
     def _signed(self, path: str) -> str:
-        """Return a URL that can be read for a minute, to see what obstore does not show of an answer."""
+        """Return a URL that is valid for a minute, to read the parts of an answer that obstore hides."""
         if self._endpoint and (self.unsigned or self._anonymous):
             return f"{self._endpoint}/{self._name}/{quote(path)}"
         import obstore
@@ -636,8 +636,9 @@ def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
 def _same_host_options(endpoint: str) -> dict[str, object]:
     """Return client options that allow connections to the endpoint's host only.
 
-    obstore follows redirects, and takes the session token along in a header that its HTTP library does not know. So all
-    other hosts lie behind a proxy that is not there, unless a real one is between this machine and the server.
+    obstore follows redirects, and sends the session token along in a header that its HTTP library does not recognise.
+    So all other hosts are assigned a proxy that does not exist, unless there is a real one between this machine and the
+    server.
     """
     url = urlsplit(endpoint)
     return {} if _proxy_for(url.scheme, url.hostname or "") else {"proxy_url": _NOWHERE, "proxy_excludes": url.hostname}

@@ -1,7 +1,7 @@
-"""Control requests over `requests`: queries about a cluster or cloud, in which speed does not matter.
+"""Control requests over `requests`: queries about a cluster or cloud, for which speed does not matter.
 
-Bytes go through libcurl and obstore, with less than half of its CPU time. Importing it takes longer than converting a
-small bucket does, so it is imported with the first call.
+Objects are transferred by libcurl and obstore, in less than half of its CPU time. Importing `requests` takes longer
+than converting a small bucket, so the first call imports it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
         headers: the headers by name, which is not case-sensitive.
         text: the body.
         server: the URL of the server that answered.
-        retry_after: how many seconds the server asks to wait; 0 if it does not say.
+        retry_after: seconds that the server asks to wait; 0 if it does not say.
     """
 
     status: int
@@ -58,17 +58,17 @@ def ask(
 
     Args:
         method: the HTTP method.
-        url: where it goes.
+        url: the URL.
         message: sent as JSON.
         timeout: seconds for connecting, and seconds without data.
-        headers: those of the request; they replace a login in .netrc.
+        headers: the request's headers, which replace a login in .netrc.
         verify: whether certificates are checked, or the path of the CA certificates.
         cert: paths of the client's certificate and key.
-        tls_hint: what to do when a certificate is rejected.
-        follow: whether to go where the server redirects to.
+        tls_hint: the hint when a certificate is rejected.
+        follow: whether to follow redirects.
 
     Raises:
-        Transient: when the server is not reached or does not answer.
+        Transient: when the server cannot be reached or does not answer.
         SourceError: when its certificate is rejected, it speaks HTTP instead of HTTPS or the reverse, or it redirects
             in a loop.
         UsageError: when the URL or a header is not valid.
@@ -108,7 +108,7 @@ def _raise_mapped(error: Exception, server: str, tls_hint: str) -> NoReturn:
     Raises:
         Transient: for failures that a retry may fix.
         UsageError: for a URL or a header that is not valid.
-        SourceError: for the rest.
+        SourceError: for all other failures.
     """
     from requests import exceptions
 

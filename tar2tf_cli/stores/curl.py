@@ -65,16 +65,16 @@ def raise_mapped(code: int, text: str, number: int, server: str, tls_hint: str, 
 
     Args:
         code: libcurl's code.
-        text: its own words.
+        text: libcurl's message.
         number: the system's errno; 0 if there is none.
-        server: the server that the request was last sent to.
-        tls_hint: what to do when a certificate is rejected.
-        stalled: what to say of a server that has stalled.
+        server: the server to which the request was last sent.
+        tls_hint: the hint when a certificate is rejected.
+        stalled: the message for a server that has stalled.
 
     Raises:
         Transient: for failures that a retry may fix.
         UsageError: for a URL that is not valid.
-        SourceError: for the rest.
+        SourceError: for all other failures.
     """
     number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # the errno is of another address
     if code in _TLS and NOT_TLS.search(text.lower()):
@@ -130,9 +130,9 @@ class CurlPool:
 
         Args:
             method: the HTTP method.
-            url: where it goes.
+            url: the URL.
             headers: its headers.
-            body: what is sent; a file needs a Content-Length.
+            body: the content to send; a file needs a Content-Length.
 
         Raises:
             UsageError: when a header is not valid.
@@ -196,10 +196,10 @@ class RequestOptions(NamedTuple):
 
     Attributes:
         wait: seconds with fewer bytes than `least` after which the server counts as stalled.
-        least: how many bytes are progress.
-        most: how many bytes of the body may be held; with more, the request fails.
+        least: the number of bytes that counts as progress.
+        most: the maximum number of bytes of the body to hold in memory; with more, the request fails.
         follows: whether libcurl follows redirects.
-        tls_hint: what to do when a certificate is rejected.
+        tls_hint: the hint when a certificate is rejected.
     """
 
     wait: float
@@ -213,7 +213,7 @@ class Received:
     """Buffer for the bytes of a body that were received and not yet read.
 
     Attributes:
-        size: how many they are.
+        size: the number of these bytes.
     """
 
     __slots__ = ("_pieces", "size")
@@ -275,15 +275,15 @@ class Response:
     Args:
         pool: the pool that sends the request.
         easy: libcurl's handle, which describes the request.
-        url: where it goes.
+        url: the URL.
         body: the file that is sent, if any.
-        options: its limits, and how its server is treated.
+        options: its timeouts and limits.
         on_end: called when nothing more will be received.
 
     Attributes:
         status: the HTTP status.
         headers: the headers by name, which is not case-sensitive.
-        retry_after: how many seconds the server asks to wait (RFC 9110, 10.2.3); known when nothing more is received.
+        retry_after: seconds that the server asks to wait (RFC 9110, 10.2.3); known once the response has ended.
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class Response:
         return self
 
     def received(self) -> bool:
-        """Wait for the rest of the response, and return whether all of it came."""
+        """Wait for the rest of the response, and return whether it is complete."""
         while self._easy:
             self._advance()
         return self._begun and self._failure is None
@@ -346,7 +346,7 @@ class Response:
         return str(self._easy.getinfo(pycurl.EFFECTIVE_URL)) if redirected else self._url
 
     def read(self, size: int | None = None) -> bytes:
-        """Return `size` bytes of the raw body, or all of it; fewer at its end, or where it breaks off.
+        """Return `size` bytes of the raw body, or all of it; fewer at its end, or if the connection breaks off.
 
         Raises:
             Transient: when the connection was lost before the end, and there is nothing else to return.
@@ -375,7 +375,7 @@ class Response:
     def _advance(self) -> None:
         """Send and receive without waiting, for all requests of the pool; wait if this response got nothing.
 
-        A server that has stalled counts as one that broke off.
+        A stalled server counts as a broken connection.
         """
         progress, wait = self._progress, self._options.wait
         progress.moved = False
@@ -440,11 +440,11 @@ class WebClient:
     libcurl follows redirects, and finds proxies in the environment and logins in .netrc by itself.
 
     Args:
-        headers: sent with each request; where its server redirects to another one, without `Authorization`.
+        headers: sent with each request; without `Authorization` if it is redirected to another server.
         verify: whether certificates are checked, or the path of the CA certificates.
         cert: paths of the client's certificate and key.
         timeout: seconds for connecting, and seconds without data.
-        tls_hint: what to do when a certificate is rejected.
+        tls_hint: the hint when a certificate is rejected.
     """
 
     def __init__(
@@ -498,11 +498,11 @@ class WebClient:
 
         Args:
             method: the HTTP method.
-            url: where it goes.
-            headers: those of the request alone.
-            body: what is sent; a file needs a Content-Length.
-            wait: seconds without data that the server may take, if they are more than usual.
-            follow: whether to go where the server redirects to.
+            url: the URL.
+            headers: additional headers of this request.
+            body: the content to send; a file needs a Content-Length.
+            wait: seconds without data that the server may take, if it may take longer than usual.
+            follow: whether to follow redirects.
 
         Raises:
             Transient: when the server is not reached or does not answer.
@@ -518,7 +518,7 @@ class WebClient:
         """Send a request for each URL, many at once.
 
         Yields:
-            The responses in order, each received whole; None for one that failed or has more than `most` bytes.
+            The responses in order, each received completely; None for one that failed or has more than `most` bytes.
         """
         pool, window = self._take_pool(), self._window
         begun = (self._begin(pool, method, url, most=most) for url in urls)
@@ -580,7 +580,7 @@ class Window:
         self._waited, self._before = 0.0, inf
 
     def answered(self, status: int | None, seconds: float) -> None:
-        """Note the status of an answer (None if none came), and the seconds until it came."""
+        """Record the status of an answer (None without one), and the seconds that it took."""
         if status is None or status in TRANSIENT:
             self.size = self._most = _AT_ONCE
         self._waited += seconds

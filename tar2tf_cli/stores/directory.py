@@ -26,7 +26,7 @@ class DirectorySource(Source):
     """A local directory of shards, or a single file as the only shard.
 
     Raises:
-        SourceError: when there is nothing at the path.
+        SourceError: when the path does not exist.
     """
 
     capabilities = OF_FILES
@@ -106,7 +106,8 @@ class DirectorySource(Source):
     def _listing(self, templates: Sequence[str], prefix: str) -> Iterator[str]:
         """List files below the deepest folder that the prefix names, except hidden ones.
 
-        As in bash, links to folders are followed except by `**/`. Without templates, folders below only serve hints.
+        As in bash, links to folders are followed except by `**/`. Without templates, subfolders are only used for
+        hints.
         """
         top = os.path.join(self._root, prefix.rpartition("/")[0])
         if not os.access(top, os.R_OK | os.X_OK):
@@ -147,10 +148,10 @@ class UnchangedFile(FileIO):
 
     Args:
         path: the file's path.
-        listed: the size and version that it has to have; None for any.
+        listed: the size and version that it must have; None for any.
 
     Raises:
-        SourceError: when it changed, on opening since it was listed, on closing since it was opened.
+        SourceError: on opening, when it changed after it was listed; on closing, when it changed after it was opened.
     """
 
     def __init__(self, path: str, listed: tuple[int | None, str] | None) -> None:
@@ -193,7 +194,7 @@ class FileRanges(Ranges):
     """
 
     MOST_OPEN: Final = 128
-    SHARE: Final = 8  # fraction (1/8) of the files that a process may have open
+    SHARE: Final = 8  # 1/8 of the files that a process may have open
 
     gap = 1 << 12
     parallel = 1
@@ -230,8 +231,8 @@ class _OpenFile:
     """An open file, which is closed when no thread reads it any more.
 
     Attributes:
-        descriptor: that of the file.
-        unchanged_until: the time until which it counts as unchanged, as to ask takes longer than to read a record.
+        descriptor: the file descriptor.
+        unchanged_until: the time until which it counts as unchanged, as checking takes longer than reading a record.
     """
 
     _SECONDS: Final = 0.01

@@ -32,11 +32,11 @@ _PAGE: Final = 1000
 def token() -> str | None:
     """Return the user's Hugging Face token, found like the package huggingface_hub finds it.
 
-    It is HF_TOKEN, or that of `hf auth login` in the file HF_TOKEN_PATH; HF_HUB_DISABLE_IMPLICIT_TOKEN says that none
-    is sent. Logins that expire, those of a browser and of CI servers, are left to the package, if it is installed.
+    It is HF_TOKEN, or the token of `hf auth login` in the file HF_TOKEN_PATH; with HF_HUB_DISABLE_IMPLICIT_TOKEN, none
+    is sent. Logins that expire, by a browser or on CI servers, are handled by the package, if it is installed.
 
     Raises:
-        UsageError: when HF_TOKEN_PATH names no file.
+        UsageError: when the file HF_TOKEN_PATH does not exist.
     """
     if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in _TRUE:
         return None

@@ -23,10 +23,10 @@ class HubBucketStore(S3Store):
 
     Args:
         bucket: the URL.
-        endpoint: the address of the door for S3; by default HF_S3_ENDPOINT, or the Hub's own.
+        endpoint: the address of the S3 endpoint; by default HF_S3_ENDPOINT, or the Hub's own.
 
     Raises:
-        UsageError: for a URL that names no bucket.
+        UsageError: for a URL that does not name a bucket.
     """
 
     cloud = "the Hugging Face Hub"

@@ -26,7 +26,7 @@ def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None
     Args:
         store: the store.
         request: sends the request.
-        shard: URL of the object that it is about, for errors.
+        shard: URL of the object, for errors.
         offset: offset in the object, for errors.
 
     Raises:

@@ -29,10 +29,10 @@ BlockMap: TypeAlias = "dict[int, Block]"
 class ObjectRanges(Ranges):
     """Ranges of objects, requested in blocks, of which the most recently used are cached.
 
-    A request for the block after the one that was read last is larger than the one before, so that reading in order
-    takes few requests. Any other request has the blocks around it, too, as many as the network carries while requests
-    wait for their answers: one block where these come in 20 ms, and a MiB where they take 0.3 s. What is missing is
-    requested at once, a MiB by each request. A block that is on its way to one thread is not requested by another.
+    Sequential reads request more and more blocks at once, so that reading in order takes few requests. Any other read
+    also requests neighbouring blocks, as many as the network transfers during a round trip: one block if that takes 20
+    ms, and a MiB if it takes 0.3 s. All missing blocks are requested concurrently, a MiB by each request. Threads do
+    not request blocks that another thread has requested already.
     """
 
     BLOCK: Final = 1 << 16

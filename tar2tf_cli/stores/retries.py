@@ -71,7 +71,7 @@ def path_from_env(variable: str) -> str | None:
     """Return the path in an environment variable; None when it is not set.
 
     Raises:
-        UsageError: when there is no such file or folder.
+        UsageError: when the file or folder does not exist.
     """
     path = os.path.expanduser(os.environ.get(variable, ""))
     if path and not os.path.exists(path):
@@ -139,16 +139,16 @@ def check_status(
 
     Args:
         status: the HTTP status.
-        message: the server's own words, if any.
+        message: the server's message, if any.
         where: the object or bucket.
-        hint: what to do when the server refuses.
+        hint: the hint when the server refuses.
         server: the server, if the object's URL does not name it.
-        after: how many seconds the server asks to wait before the next request.
+        after: seconds that the server asks to wait before the next request.
 
     Raises:
         Transient: for failures that a retry may fix.
         NoSuchObject: for an object that does not exist.
-        SourceError: for the rest.
+        SourceError: for all other failures.
     """
     if status < 400:
         return
@@ -164,7 +164,7 @@ def check_status(
 class RetryPolicy:
     """Retry policy: pauses after each failure, and gives up after a time without progress.
 
-    Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
+    Pauses vary at random, so that many processes do not retry a busy server at the same moment.
 
     Args:
         seconds: how long to keep trying after the first failure; 0 for a single attempt.
@@ -189,7 +189,7 @@ class RetryPolicy:
         """Pause before the next attempt.
 
         Raises:
-            SourceError: when the time is up, or would be before the server wants to be asked again.
+            SourceError: when the time is up, or will be up before the server permits the next request.
         """
         now = time.monotonic()
         if self._bytes > self._rate * self._lasted:
@@ -232,7 +232,7 @@ def call_with_retries(action: Callable[[], T], retry_for: float, **where: Unpack
     Args:
         action: sends a request.
         retry_for: as in `RetryPolicy`.
-        where: what the request is about, for the error.
+        where: the subject of the request, for the error.
 
     Raises:
         SourceError: when no attempt succeeded.
@@ -260,12 +260,12 @@ def call_within_limit(action: Callable[[], T], size: int, server: str) -> T:
     """Call a function in a thread, and give up when its answer comes more slowly than the minimum rate allows.
 
     Args:
-        action: sends the request, in a thread, which is left alone when it takes too long.
-        size: how many bytes the answer may have at the slowest rate that counts as progress.
+        action: sends the request, in a thread, which is abandoned when it takes too long.
+        size: the maximum number of bytes of the answer, which determines the time at the minimum rate.
         server: the server.
 
     Raises:
-        Transient: when the answer does not come in that time.
+        Transient: when the answer does not arrive in that time.
     """
     rate = min_rate()
     if not rate:

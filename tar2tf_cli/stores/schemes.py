@@ -40,7 +40,7 @@ def store_class(url: str) -> type[Store]:
     """Return the class of the store that a URL names.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: for an unknown scheme.
     """
     scheme, _, rest = url.partition("://")
     plain = f"{scheme.partition('+')[0]}://{rest}"

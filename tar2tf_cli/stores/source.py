@@ -87,7 +87,7 @@ class ObjectSource(DistantSource):
         """Return an object's description and all its bytes, which `prefetch` may have requested already.
 
         Raises:
-            NoSuchObject: when there is none.
+            NoSuchObject: when the object does not exist.
             SourceError: when it cannot be read.
         """
         item = ObjectInfo(name, None, None)

@@ -28,7 +28,7 @@ def whole_body(body: Body, item: ObjectInfo) -> bytes | None:
     """Return the bytes of a received body; None unless they are complete and match the item's checksum.
 
     Raises:
-        Transient: when it broke off.
+        Transient: when the transfer broke off.
     """
     if body.size != item.size or not body.is_of(item.size, item.version):
         return None
@@ -127,7 +127,7 @@ class BlockQueue:
     """Bounded queue of blocks from the thread that fetches them to the reader.
 
     Attributes:
-        closed: set when the reader wants no more.
+        closed: set when the reader needs no more blocks.
         waited: seconds that the reader waited.
     """
 
@@ -141,7 +141,7 @@ class BlockQueue:
         self.waited = 0.0
 
     def put(self, block: bytes) -> bool:
-        """Enqueue a block once there is room; return False if the reader wants no more."""
+        """Enqueue a block once there is room; return False if the reader needs no more."""
         self._permits.acquire()
         if self.closed.is_set():
             return False
@@ -159,7 +159,7 @@ class BlockQueue:
             longest: seconds to wait for it; None for no limit.
 
         Raises:
-            queue.Empty: when it did not come in that time.
+            queue.Empty: when it did not arrive in that time.
         """
         try:
             return self._queue.get_nowait()
@@ -192,7 +192,7 @@ class _ExpectedChecksum(NamedTuple):
     Attributes:
         hasher: computes it.
         value: the checksum in hexadecimal.
-        ask: asks the store for the present one; None if it does not change.
+        ask: requests the current value from the store; None if it cannot change.
     """
 
     hasher: Hasher
@@ -208,10 +208,10 @@ class ResumingStream:
         item: the object; a size or version that is None is taken from the first response.
         name: its name in errors.
         retry_for: as in `RetryPolicy`.
-        watched: whether to give up when a block does not come, for transfers that do not notice how slow they are.
+        watched: whether to give up when a block does not arrive, for transfers that do not detect stalls themselves.
 
     Attributes:
-        item: the object, with the size and version that its server says once bytes were read.
+        item: the object, with the size and version reported by its server once bytes were read.
         blocks: blocks that were fetched and not yet read.
     """
 
@@ -381,8 +381,8 @@ class _NoRangesError(Exception):
 class ParallelStream(ResumingStream):
     """A stream over one connection, or over several if one is too slow for its reader.
 
-    Object stores limit the rate of a connection, often to less than 100 MB/s. The parts in memory are at most
-    `CONNECTIONS + 1`.
+    Object stores limit the rate of a connection, often to less than 100 MB/s. At most `CONNECTIONS + 1` parts are in
+    memory.
     """
 
     PART: Final = 8 << 20

@@ -54,7 +54,7 @@ class WebStore(ClientStore, BulkStore):
     """A store whose objects have URLs; its client is a `WebClient`.
 
     Attributes:
-        missing: statuses that say for certain that an object does not exist.
+        missing: statuses from which it is certain that an object does not exist.
     """
 
     missing: ClassVar[tuple[int, ...]] = ()

@@ -25,7 +25,7 @@ from tar2tf_cli.spec.conversion import Conversion
 
 
 class IgnoreExample(Exception):
-    """Exception to raise in `from_csv_row`, `load` or `split` to skip an example; it is counted, but no error.
+    """Exception to raise in `from_csv_row`, `load` or `split` to skip an example, which is counted, but not an error.
 
     >>> def from_csv_row(row):
     ...     if not row["text"]:
@@ -277,7 +277,7 @@ class ExamplesSource(RowsSource):
         example_args: keyword arguments for its methods `from_csv_row`, `load` and `split`.
         seed: shuffle the rows with this random seed.
         rows: first row in that order, from 0, and exclusive end; None for all.
-        limit: the most rows to take of these.
+        limit: the maximum number of these rows.
 
     Raises:
         UsageError: when the class cannot be found, or an argument is not accepted by any of its methods.
@@ -355,7 +355,7 @@ def count_rows(path: str) -> int:
     """Count the rows of a CSV file, ignoring blank ones.
 
     Raises:
-        SourceError: when it cannot be read as CSV, or has none.
+        SourceError: when the file cannot be read as CSV, or has no rows.
     """
     with _rows(path) as rows:
         number = sum(1 for _ in rows.spans())
@@ -402,7 +402,7 @@ def _arguments(cls: type[RowExample], given: Mapping[str, object]) -> dict[str, 
     """Return, for each method, those of the given arguments that it accepts.
 
     Raises:
-        UsageError: for an argument that none of them accepts.
+        UsageError: for an argument that no method accepts.
     """
     taken = {method: _taken(getattr(cls, method), given) for method in _METHODS}
     for name in given:

@@ -57,8 +57,8 @@ class ImageFolderSource(ListSource):
         labels: path of a label map, or `imagenet`; without one, classes are numbered in sorted order or,
             if all are synsets of ImageNet-1k, have its labels.
         seed: shuffle the files with this random seed.
-        limit: the most files to take, from the first on.
-        shards: number of shards of equal count to make; no record has to be copied if inputs end where shards end.
+        limit: the maximum number of files, counted from the first.
+        shards: number of shards of equal count to make; no record must be copied if inputs end where shards end.
         by_split: whether the folders are splits, such as train and val, which have a folder for each class. Inputs are
             then named `SPLIT/files 1-128`.
 

@@ -59,7 +59,7 @@ def open_input(conversion: Conversion, endpoint: str | None) -> Source:
 
 
 def _row_connection(conversion: Conversion, endpoint: str | None, url: str) -> ConnectionOptions:
-    """Return the connection options for URLs in cells: the input's own options where they fit the URL's store."""
+    """Return the connection options for URLs in cells: the input's own options if they apply to the URL's store."""
     return {**connection_options(url, conversion, endpoint), "no_sign_request": conversion.input.no_sign_request}
 
 
@@ -70,7 +70,7 @@ class RowsSource(ListSource):
         bucket: the file.
         seed: shuffle the rows with this random seed.
         rows: first row in that order, from 0, and exclusive end; None for all.
-        limit: the most rows to take of these.
+        limit: the maximum number of these rows.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RowsSource(ListSource):
 
         Raises:
             SourceError: when the file cannot be read.
-            UsageError: for what the file lacks.
+            UsageError: when the file lacks a column.
         """
         with self._opened() as rows:
             self._check(rows)
@@ -124,15 +124,15 @@ class TableSource(RowsSource):
     """The rows of a CSV or JSON Lines file, each of which is a sample.
 
     Args:
-        tables: what the user named.
+        tables: the tables that the user named.
         table: the file, in UTF-8.
-        columns: the column of each entry, and what its cells are. If there are none, every column is an entry, as it
-            is. The entry `__key__` is the sample's key.
+        columns: the column of each entry, and the type of its cells. If there are none, every column is an entry,
+            unchanged. The entry `__key__` is the sample's key.
         connection_for: gives the connection options of URLs in cells.
-        stem: the beginning of keys, before the number of the row with six digits, where no column has the key; without
-            it, a key is just that number.
+        stem: the beginning of keys, before the six-digit number of the row, if no column contains the key; without it,
+            a key is just that number.
         seed: shuffle the rows with this random seed.
-        limit: the most rows to take, from the first on.
+        limit: the maximum number of rows, counted from the first.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class TablesSource(SampleSource):
     """The rows of several CSV or JSON Lines files; each input is a chunk of the rows of one file.
 
     Args:
-        tables: what the user named.
+        tables: the tables that the user named.
         items: the files.
         columns: the column of each entry, as for a single file.
         connection_for: gives the connection options of URLs in cells.
@@ -309,9 +309,9 @@ def entries_of_row(columns: Mapping[str, Column], named: RowFiles, key: str, val
     """Return the sample of a row, made of the selected columns.
 
     Args:
-        columns: the column of each entry, and what its cells are.
+        columns: the column of each entry, and the type of its cells.
         named: reads the files that cells name.
-        key: the key of the sample, if no column has it.
+        key: the key of the sample, if no column contains it.
         values: the cells by column; a column of files may also have their bytes.
 
     Raises:
@@ -379,7 +379,7 @@ def _key(value: object) -> str:
 
 
 def as_entry(name: str, value: object) -> object:
-    """Convert text to bytes, as an entry of a tar has it; leave other JSON values unchanged."""
+    """Convert text to bytes, as in an entry of a tar; leave other JSON values unchanged."""
     try:
         return value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError:
