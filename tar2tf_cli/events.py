@@ -78,7 +78,7 @@ class Events:
         frame, level = sys._getframe(), 1
         while frame.f_back and frame.f_globals.get("__name__", "").startswith(("tar2tf_cli", "contextlib")):
             frame, level = frame.f_back, level + 1
-        warnings.warn(f"converting here, not in the cluster: {error}", UserWarning, stacklevel=level)
+        warnings.warn(f"converting locally, not in the cluster: {error}", UserWarning, stacklevel=level)
 
     def note(self, message: str) -> None:
         """A note for the user, for example about members that are not adjacent; each note is given once."""

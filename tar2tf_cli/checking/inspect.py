@@ -563,7 +563,7 @@ def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:
     path = os.path.join(folder, name)
     parent, root = os.path.dirname(path), os.path.realpath(folder)
     if os.path.commonpath((root, os.path.realpath(parent))) != root:
-        raise UsageError("a link on this path leads out of the folder", shard=path)
+        raise UsageError("a link on this path points outside the folder", shard=path)
     with write_errors(path):
         os.makedirs(parent, exist_ok=True)
     if os.path.lexists(path):

@@ -386,7 +386,9 @@ def _check_counts(conversion: Conversion, lanes: Sequence[str]) -> None:
 def _check_labels(conversion: Conversion, source: Source) -> None:
     """Raise an error for labels of inputs without samples, and for `auto` if the inputs cannot be read twice."""
     if conversion.labels and source.capabilities.gives == "examples":
-        raise UsageError(f"--labels numbers texts of samples, but --from {conversion.input.kind} gives whole examples")
+        raise UsageError(
+            f"--labels numbers texts of samples, but --from {conversion.input.kind} produces complete examples"
+        )
     if AUTO in conversion.labels.values() and not source.capabilities.repeatable:
         hint = "write it to a file first, or give --labels a file"
         raise UsageError(f"can be read only once, but --labels {AUTO} reads twice", shard=source.bucket, hint=hint)

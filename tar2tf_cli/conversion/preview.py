@@ -346,7 +346,7 @@ def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
 
     name = image_of(sample, None)
     if not name:
-        raise SampleError(f"no image is left in the sample {sample[KEY]!r}")
+        raise SampleError(f"the ops left no image in the sample {sample[KEY]!r}")
     pixels = _in_colours(sample[name])
     for mask in geometry.masks:
         entry = next((entry for entry in mask.at if entry in sample and entry != name), None)

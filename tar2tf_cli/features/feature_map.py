@@ -302,7 +302,7 @@ def _numbered(name: str, value: object, labels: LabelMap | str) -> object:
     """Return the label number of a text, or of each text in a list."""
     if isinstance(labels, str):
         hint = "use convert, or the label map in the manifest that it wrote"
-        raise UsageError(f"--labels {name}={AUTO} has to read all inputs before the first sample is made", hint=hint)
+        raise UsageError(f"--labels {name}={AUTO} must read all inputs before the first sample is made", hint=hint)
     try:
         return labels.numbers(value)
     except SampleError as error:
@@ -556,7 +556,7 @@ def _numbers(value: Any) -> list[Any]:
         try:
             return list(json.loads(text))
         except RecursionError:
-            raise ValueError("the JSON is nested too deep") from None
+            raise ValueError("the JSON is nested too deeply") from None
     return text.replace(",", " ").split()
 
 

@@ -105,7 +105,7 @@ def _from_json(text: str) -> Labels:
     except json.JSONDecodeError as error:
         raise ValueError(f"the label map is not JSON: line {error.lineno}: {error.msg}") from None
     except RecursionError:
-        raise ValueError("the label map is nested too deep") from None
+        raise ValueError("the label map is nested too deeply") from None
     if isinstance(items, dict) and isinstance(items.get("categories"), list):
         items = items["categories"]
     elif isinstance(items, dict):

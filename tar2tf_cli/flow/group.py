@@ -21,7 +21,7 @@ from tar2tf_cli.structs import dataclass
 
 _NO_GROUP: Final = "name samples GROUP/NAME, such as --key '<input>/<n:06>'"
 _ONCE: Final = "leave it out of --group-once, so that the group has a list of it"
-_TWO: Final = "if these are two groups, tell them apart: --key '<input>/<key>'"
+_TWO: Final = "if these are two groups, distinguish them: --key '<input>/<key>'"
 
 
 class Neighbours(NamedTuple):

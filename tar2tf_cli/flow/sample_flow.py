@@ -479,7 +479,7 @@ class InputFlow:
             with InputFlow(self.plan, item, options) as reading:
                 yield reading._after_ops(reading.samples(), replace(reading.transform, ops=ops))
                 if reading.must_regroup:
-                    what = "--group-by: a group goes on in this input, whose samples have members that are not adjacent"
+                    what = "--group-by: a group continues in this input, in which members are not adjacent"
                     raise SampleError(what, shard=reading.name, hint="add --regroup")
 
     def _fault_here(self, error: SampleError) -> None:

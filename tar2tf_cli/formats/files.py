@@ -119,7 +119,7 @@ class StoredBytes:
         """
         if self._size > self._most:
             raise SampleError(
-                f"is {self._size:,} bytes long, but has to fit in memory, where the limit is {self._most:,}",
+                f"is {self._size:,} bytes long, but must fit in memory, where the limit is {self._most:,}",
                 member=self._member,
                 hint="raise --max-entry-size (max_entry_size in YAML and Python), or leave the entry out",
             )

@@ -487,7 +487,7 @@ class TarReader:
             block = b""
         if block and not self._ends.may_continue(self.offset, blocks):
             zeros = f"{blocks * BLOCK:,} zero bytes" if blocks > 1 else "a single zero block"
-            message = f"{zeros} up to offset {self.offset} in the middle of the archive: what was here is lost"
+            message = f"{zeros} up to offset {self.offset} in the middle of the archive: the data here is lost"
             raise self._damage(message, "zeroed", start)
         if blocks == 1 and self._need_end:
             message = "the archive ends with one zero block instead of two: it is cut short here"
@@ -524,7 +524,7 @@ class TarReader:
         self._ends.count -= len(none)
         more = f", and {len(none) - 1:,} times more" if len(none) > 1 else ""
         message = (
-            f"{end - start:,} zero bytes up to offset {end} in the middle of the archive{more}: what was here is lost"
+            f"{end - start:,} zero bytes up to offset {end} in the middle of the archive{more}: the data here is lost"
         )
         error = self._damage(message, "zeroed", start)
         error.lost = Lost(start, end, sum(end - start for start, end in none))

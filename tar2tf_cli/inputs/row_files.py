@@ -165,7 +165,7 @@ class RowFiles:
         top = "/" if self._store.root.startswith("/") else ""
         name = posixpath.normpath(self._store.root[len(top) :] + self._path(cell))
         if name.startswith("../") or name == ".." or posixpath.isabs(str(cell)):
-            raise SampleError(f"the path {cell!r} leads out of the bucket in which the table is")
+            raise SampleError(f"the path {cell!r} leaves the bucket of the table")
         return self._top(self._store), name
 
     def _path(self, cell: object) -> str:

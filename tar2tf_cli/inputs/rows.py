@@ -155,7 +155,7 @@ class Rows:
                     yield (number, start, lines.offset - start), row
         except (csv.Error, UnicodeDecodeError) as error:
             reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            hint = "it has to be UTF-8, with closed quotes, and lines that end with LF or CRLF"
+            hint = "it must be UTF-8, with closed quotes, and lines that end with LF or CRLF"
             raise SourceError(
                 f"cannot be read as CSV: line {lines.number}: {reason}", shard=self.path, hint=hint
             ) from None

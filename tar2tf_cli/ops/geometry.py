@@ -45,7 +45,7 @@ def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
     for op in ops:
         entry = getattr(op, "ext", "") if getattr(op, "moves", False) else ""
         if moved := fnmatch.filter(masks, entry):
-            message = f"the mask {moved[0]!r} follows its image by itself, so {op.name} on it would move it twice"
+            message = f"the mask {moved[0]!r} already moves with its image, so {op.name} on it would move it twice"
             raise UsageError(message, hint=_without_mask(op.name, entry, moved[0]))
         if op.on_pixels:
             made.append(op)
@@ -192,9 +192,9 @@ def moves_of(
     if name in sample:
         return moves.get(name, ())
     if declared.of:
-        raise missing_entry(sample, f"has no entry {name!r}, on which {declared.at[0]!r} lies", name, option)
+        raise missing_entry(sample, f"has no entry {name!r}, the image of {declared.at[0]!r}", name, option)
     raise UsageError(
-        f"nothing says on which image {declared.at[0]!r} lies, and {', '.join(map(repr, moves))} moved",
+        f"it is unclear which image {declared.at[0]!r} is on, and {', '.join(map(repr, moves))} moved",
         hint=f"name the image: {option} {declared.at[0]},of={next(iter(moves))}",
     )
 
@@ -369,12 +369,12 @@ class CheckedUserOp(_Internal):
                 continue
             if name not in given:
                 what = getattr(self._op, "label", self._op.name)
-                message = f"the function {what} changed the image {name!r}, so where its boxes, points or mask lie now"
+                message = f"the function {what} changed the image {name!r}, but does not say how it moved pixels"
                 hint = (
                     f"return it in the sample: sample['{MAPS}'] = {{'{name}': (a, b, c, d, e, f, height, width)}}, "
-                    "or None in place of the numbers if they still fit"
+                    "or None instead of the numbers if nothing moved"
                 )
-                raise UsageError(f"{message} is unknown", hint=hint)
+                raise UsageError(message, hint=hint)
             if given[name] is not None:
                 *matrix, height, width = given[name]
                 moves.setdefault(name, []).append(Move(tuple(matrix), known.size, (height, width)))

@@ -93,7 +93,7 @@ class ImageOp(DeclaredOp):
             return
         prefix = name.removesuffix("/encoded")
         if f"{prefix}/object/bbox/xmin" in sample and not self.stretches:
-            message = f"{self.name} moves the pixels of {name!r}, but its boxes {prefix}/object/bbox would not follow"
+            message = f"{self.name} moves the pixels of {name!r}, but its boxes {prefix}/object/bbox would not move"
             raise UsageError(message, hint=f"add --boxes {prefix}/object/bbox")
 
     def check_size(self, height: int, width: int, context: OpContext) -> None:

@@ -329,7 +329,7 @@ class _BoxArray(BoxList):
             for entry in self._beside:
                 if entry != NO_LISTS:
                     if entry not in self._sample:
-                        complaint = f"has no entry {entry!r}, which goes with its boxes"
+                        complaint = f"has no entry {entry!r}, which belongs to its boxes"
                         raise missing_entry(self._sample, complaint, entry, "--boxes")
                     array = ArrayEntry(self._sample, entry)
                     _check_length(entry, len(array.value), len(kept))

@@ -74,7 +74,7 @@ class RemoteSource(ObjectSource):
 
     capabilities = Capabilities(remote=True, threads=1)
     does = "makes the records"
-    here = "the records are made here"
+    here = "the records are made locally"
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class RemoteSamples(RemoteSource, SampleSource):
 
     capabilities = Capabilities(remote=True, threads=1, gives="values")
     does = "applies the ops"
-    here = "the ops are applied here"
+    here = "the ops are applied locally"
 
     @staticmethod
     def needs(settings: Settings) -> Settings:

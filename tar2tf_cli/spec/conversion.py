@@ -137,7 +137,7 @@ class Input:
         if self.key and self.kind not in SHARDS and self.key_template.fields & {"input", "n"}:
             raise UsageError(f"<input> and <n> in --key are of shards, but --from {self.kind} reads no shards")
         if self.key and self.kind == "examples":
-            raise UsageError("--key names samples, but --from examples gives whole examples")
+            raise UsageError("--key names samples, but --from examples produces complete examples")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
             raise UsageError("--example-class and --example-arg need --from examples", hint="add --from examples")
         if self.kind == "examples" and not self.example_class:
@@ -153,7 +153,7 @@ class Input:
         if self.join_key and self.joined_by and self.joined_by.column:
             raise UsageError(f"--join-on {self.join_on} names the column with the keys: leave out --join-key")
         if self.join and self.kind == "examples":
-            raise UsageError("--join adds entries to samples, but --from examples gives whole examples")
+            raise UsageError("--join adds entries to samples, but --from examples produces complete examples")
 
     @property
     def key_template(self) -> KeyTemplate:
@@ -412,7 +412,7 @@ class Conversion:
             raise UsageError("--etl and --no-remote-exec cannot be combined: leave out one of them")
         if (self.stratify or AUTO in self.labels.values()) and (self.remote_exec or self.etl):
             what, hint = ("--stratify", None) if self.stratify else (f"--labels {AUTO}", "give --labels a file")
-            raise UsageError(f"{what} cannot run in the cluster: it reads the samples here first", hint=hint)
+            raise UsageError(f"{what} cannot run in the cluster: it reads the samples locally first", hint=hint)
         self._check_groups()
         if "input" in named:
             self._check_input_field()
@@ -427,7 +427,7 @@ class Conversion:
             hint = f"convert with {flag} first, and group the samples of its output"
             raise UsageError(f"{flag} is about single samples, which --group-by makes one of: leave it out", hint=hint)
         if self.input.kind == "examples":
-            raise UsageError("--group-by groups samples, but --from examples gives whole examples")
+            raise UsageError("--group-by groups samples, but --from examples produces complete examples")
 
     def _check_output(self, named: frozenset[str]) -> None:
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
@@ -480,7 +480,7 @@ class Conversion:
             if value and not self.split:
                 raise UsageError(f"{flag} needs --split", hint="add it, such as --split train=0.9,val=0.1")
             if value and self.input.kind == "examples":
-                raise UsageError(f"{flag} takes a value of samples, but --from examples gives whole examples")
+                raise UsageError(f"{flag} takes a value of samples, but --from examples produces complete examples")
         if self.split_by and self.stratify:
             what = "samples of one group may have several values of --stratify"
             raise UsageError(f"--split-by and --stratify cannot be combined, as {what}: use one of them")
@@ -505,7 +505,7 @@ class Conversion:
         if self.invalid_boxes != "error" and not (self.geometry and self.geometry.boxes):
             raise UsageError("--invalid-boxes needs boxes", hint="add --boxes SEL or --preset detection")
         if (self.boxes or self.points or self.mask) and not self.ops:
-            raise UsageError("--boxes, --points and --mask follow ops, but there is none", hint="leave them out")
+            raise UsageError("--boxes, --points and --mask need ops, but there are none", hint="leave them out")
         if self.max_pixels != DEFAULT_MAX_PIXELS and self.preset and not self.ops and "max_pixels" not in uses:
             raise UsageError(
                 f"--max-pixels has no effect with the preset {self.preset}, which decodes no images",

@@ -63,7 +63,7 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
 def tls_failed(server: str, reason: str, hint: str) -> SourceError:
     """Create the error for a rejected certificate; its hint depends on whether the certificate has expired."""
     if re.search("(?i)expired|not yet valid|NotValidYet", reason):
-        hint = "the server's certificate has to be renewed, unless this machine's clock is wrong"
+        hint = "the server's certificate must be renewed, unless this machine's clock is wrong"
     return SourceError(f"TLS failed: {reason}", shard=server, hint=hint)
 
 

@@ -131,7 +131,7 @@ def test_files_next_to_shards_are_faults_of_those_who_read_folders(tmp_path: Pat
     write(tmp_path / "README.md", b"---\nconfigs:\n- data_files:\n  - {split: train, path: '*.tar'}\n---\n")
     assert tripped(tmp_path, "hf,ray,webdataset") == {"ray"}
     ran = run(tmp_path, "--for", "ray")
-    assert (ran.code, "notes.json lies next to the shards" in ran.out) == (1, True)
+    assert (ran.code, "notes.json is next to the shards" in ran.out) == (1, True)
     assert "--for knows no reader 'dalli'; did you mean 'dali'?" in run(tmp_path, "--for", "dalli").err
 
 

@@ -174,7 +174,7 @@ def test_an_entry_of_one_byte_above_the_limit_is_refused(suffix: str, tmp_path: 
             continue
         with pytest.raises(SampleError) as caught:
             tar2tf_cli.convert(conversion, workers=1)
-        fault = "is 3,001 bytes long, but has to fit in memory, where the limit is 3,000"
+        fault = "is 3,001 bytes long, but must fit in memory, where the limit is 3,000"
         hint = "raise --max-entry-size (max_entry_size in YAML and Python), or leave the entry out"
         assert (caught.value.message, caught.value.member, caught.value.hint) == (fault, "a.json", hint)
 

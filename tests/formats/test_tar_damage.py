@@ -228,7 +228,7 @@ def test_a_header_overwritten_by_zeros_is_found_where_it_stood():
         for need_end in (True, False):
             error = damage(zeroed, need_end=need_end)
             assert (error.kind, error.offset) == ("zeroed", offset)
-        assert "what was here is lost" in str(error)
+        assert "the data here is lost" in str(error)
 
 
 @pytest.mark.parametrize("length", [1, 100, BLOCK, 2 * BLOCK, 4096])

@@ -170,26 +170,26 @@ def test_pixels_that_a_mask_gains_have_the_value_of_fill() -> None:
 
 def test_an_op_that_moves_a_declared_mask_is_an_error() -> None:
     ops = [parse_op("resize:jpg,9x9"), parse_op("resize:seg.png,9x9,nearest")]
-    with pytest.raises(UsageError, match=r"the mask 'seg[.]png' follows its image by itself"):
+    with pytest.raises(UsageError, match=r"the mask 'seg[.]png' already moves with its image"):
         follow_image(ops, Geometry(masks=(Mask("seg.png"),)))
 
 
 def test_a_glob_that_matches_a_declared_mask_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"'seg[.]png' follows its image by itself") as error:
+    with pytest.raises(UsageError, match=r"'seg[.]png' already moves with its image") as error:
         follow_image([parse_op("resize:*png,2x2")], Geometry(masks=(Mask("seg.png"),)))
     assert error.value.hint == "write the image's own name in place of *png, or leave out --mask seg.png"
 
 
 def test_boxes_on_an_image_that_nothing_names_are_an_error() -> None:
     sample = {"__key__": "a", "left.jpg": pixels(), "json": document([[10, 5, 6, 4]])}
-    with pytest.raises(UsageError, match=r"nothing says on which image 'json:objects[.][*][.]bbox' lies") as error:
+    with pytest.raises(UsageError, match=r"it is unclear which image 'json:objects[.][*][.]bbox' is on") as error:
         follow(sample, "flip:left.jpg", boxes="json:objects.*.bbox")
     assert error.value.hint == "name the image: --boxes json:objects.*.bbox,of=left.jpg"
 
 
 def test_boxes_on_an_image_that_a_sample_lacks_are_an_error() -> None:
     sample = {"__key__": "a", "left.jpg": pixels(), "json": document([[10, 5, 6, 4]])}
-    with pytest.raises(SampleError, match=r"has no entry 'lfet[.]jpg', on which 'json:objects"):
+    with pytest.raises(SampleError, match=r"has no entry 'lfet[.]jpg', the image of 'json:objects"):
         follow(sample, "flip:left.jpg", boxes="json:objects.*.bbox,of=lfet.jpg")
 
 
@@ -303,7 +303,7 @@ def three_boxes(entry: str = "json") -> dict[str, Any]:
         ("boxes,beside=few", "has 3 boxes, but 1 values of 'few'"),
         (
             "boxes,beside=labels+gone",
-            "has no entry 'gone', which goes with its boxes, only jpg, boxes, labels, few",
+            "has no entry 'gone', which belongs to its boxes, only jpg, boxes, labels, few",
         ),
         ("gone", "has no entry 'gone' for boxes, only jpg, boxes, labels, few"),
         ("labels", "entry 'labels' is int64 of shape [3], not boxes of 4 numbers"),

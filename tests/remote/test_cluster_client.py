@@ -280,7 +280,7 @@ def test_datasets_have_the_elements_and_the_records_made_there(
         initiated = load(remote_exec=True)
         expected = elements(here)
         assert elements(load()) == expected
-    assert "the ops are applied here: decoded, the samples are larger than in the cluster" in caplog.text
+    assert "the ops are applied locally: decoded, the samples are larger than in the cluster" in caplog.text
     assert "the cluster applies the ops, with its transformer tar2tf-for-records" in caplog.text
     assert run("etl", "list", "--json").out.count('"name": "tar2tf-') == 1
     assert elements(initiated) == expected

@@ -139,7 +139,7 @@ def test_a_target_that_answers_nothing_about_transformers_is_named(
 
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
     assert chosen(source, spec(), events := Noted()) is None
-    assert events.notes == ["note: the records are made here: the cluster has no running transformer for this spec"]
+    assert events.notes == ["note: the records are made locally: the cluster has no running transformer for this spec"]
     assert cluster.asked == [("GET /v1/etl", None)]
     assert chosen(source, spec(remote_exec=False)) is None
     assert chosen(source, spec(ops=["func:os:getcwd"])) is None
@@ -173,7 +173,9 @@ def test_in_memory_a_transformer_is_made_with_the_flag_and_deleted_at_the_end(
     for ops in ((), ("decode:jpg",)):
         with cluster_samples(Conversion("ais://b", "-", ops=ops), source, [OBJECT], events := Noted()) as found:
             assert found is source
-        assert events.notes == ["note: the ops are applied here: the cluster has no running transformer for this spec"]
+        assert events.notes == [
+            "note: the ops are applied locally: the cluster has no running transformer for this spec"
+        ]
     assert [request for request, _ in cluster.asked[asked:]] == ["GET /v1/etl"] * 2
 
 
@@ -182,7 +184,7 @@ def test_in_memory_the_reason_is_said_why_the_ops_are_applied_here(source: Sourc
     events = Noted()
     assert applied(source, events) is source
     (note,) = events.notes
-    assert note.startswith("note: the ops are applied here: ")
+    assert note.startswith("note: the ops are applied locally: ")
     assert "without ETL" in note
 
 
@@ -276,7 +278,7 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     assert (chosen(source, spec(), events) is not None) == (stage == "Running")
     (note,) = events.notes
     assert (settings.name in note) == (stage == "Running")
-    assert ("the records are made here: the cluster has no running transformer for this spec" in note) == (
+    assert ("the records are made locally: the cluster has no running transformer for this spec" in note) == (
         stage == "Aborted"
     )
     assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}

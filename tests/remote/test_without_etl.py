@@ -29,6 +29,6 @@ def test_a_cluster_without_etl_says_so_and_records_are_made_here(tmp_path: Path)
         done = tar2tf(*command, env={"AIS_ENDPOINT": endpoint})
         lines = [line for line in done.stderr.splitlines() if "retrying" not in line]
         assert (done.returncode, len(lines)) == (0, 1), done.stderr
-        with pytest.warns(UserWarning, match="converting here, not in the cluster: .* was built without ETL"):
+        with pytest.warns(UserWarning, match="converting locally, not in the cluster: .* was built without ETL"):
             convert(Conversion("ais://photos", tmp_path / "x.record", remote_exec=True), endpoint=endpoint, workers=1)
         assert (tmp_path / "x.record").read_bytes() == out.read_bytes()

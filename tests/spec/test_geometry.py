@@ -60,5 +60,5 @@ def test_a_wrong_declaration_says_what_is_wrong(options: tuple[str, ...], words:
 
 
 def test_declarations_without_ops_are_refused() -> None:
-    with pytest.raises(UsageError, match="follow ops, but there is none"):
+    with pytest.raises(UsageError, match="need ops, but there are none"):
         Conversion("shards", "x.record", boxes="json:b")

@@ -101,7 +101,7 @@ def _selected(sample: Sample) -> Mapping[str, Sequence[object]]:
 def _listed(value: object) -> Sequence[object]:
     listed = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(listed, (list, tuple)):
-        raise SampleError("boxes and what belongs to them must be lists", hint=_HINT)
+        raise SampleError("boxes and their values must be lists", hint=_HINT)
     return listed
 
 

@@ -78,7 +78,7 @@ def _page(tags: dict[int, tuple[int, ...]], size: int) -> TiffPage:
 
     offsets, sizes = next(((tags[a], tags[b]) for a, b in _PLACES if a in tags and b in tags), ((), ()))
     if any(offset + length > size for offset, length in zip(offsets, sizes, strict=False)):
-        raise ValueError("it is cut short: pixels lie past its end")
+        raise ValueError("it is cut short: pixels are past its end")
     if not (first(_WIDTH) and first(_HEIGHT) and offsets):
         raise ValueError("a page has no pixels")
     common = (
