@@ -20,7 +20,7 @@ FAULTS: list[tuple[str, str, str]] = [
     ("", "{}", "the label map has no classes"),
     ("", "[]", "the label map has no classes"),
     ("", '{"a": 1,\n"b"}', "the label map is not JSON: line 2: Expecting ':' delimiter"),
-    ("", "[" * 100_000, "the label map is nested too deep"),
+    ("", "[" * 100_000, "the label map is nested too deeply"),
     ("", '{"a": 1, "a": 2}', "the label map has 'a' twice"),
     ("", '{"a": "x"}', "the label of the class 'a' is 'x', not a whole number"),
     ("", '{"a": true}', "the label of the class 'a' is True, not a whole number"),
