@@ -252,6 +252,23 @@ def test_one_note_counts_what_is_written_and_did_not_move(
     assert done.stderr.count("unmoved") == noted
 
 
+@pytest.mark.parametrize(
+    ("op", "area"),
+    [
+        ("resize:jpg,10x10", 3.125),
+        ("resize:jpg,10x40", 12.5),
+        ("crop:jpg,4x4,top-left", 7.03125),  # 9 of 16 pixels of the box are visible
+        ("flip:jpg", 12.5),
+        ("rotate:jpg,90", 12.5),
+        ("pad:jpg,30x30", 28.125),
+    ],
+)
+def test_the_area_of_an_object_grows_with_its_box(op: str, area: float) -> None:
+    sample = {"__key__": "a", "jpg": pixels(20, 20), "json": coco({"area": 12.5}, {"area": "large"}, {})}
+    objects = json.loads(follow(sample, op, boxes="json:objects.*.bbox")["json"])["objects"]
+    assert [item.get("area") for item in objects] == [area, "large", None]
+
+
 def test_boxes_below_min_visible_are_dropped() -> None:
     sample = {"__key__": "a", "jpg": pixels(20, 20), "json": document([[3, 3, 10, 10], [8, 8, 4, 4]])}
     made = follow(sample, "crop:jpg,10x10", boxes="json:objects.*.bbox,min_visible=0.7")

@@ -491,3 +491,18 @@ def test_a_value_beyond_numbers_and_text_is_refused_where_it_stands(line: str, w
     assert done.returncode == 2
     assert f"error: {spec}:1:" in done.stderr
     assert what in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "recorded"),
+    [
+        ("x.record", "x.record"),
+        ("a/b/x-<>.record", "x-<>.record"),
+        ("/a/b/<split>/x-<>.record", "<split>/x-<>.record"),
+        ("s3://b/c/d/x.record", "x.record"),
+        ("a/b/<split>-<>.record", "<split>-<>.record"),
+    ],
+)
+def test_an_output_is_recorded_as_the_folder_of_its_manifest_sees_it(path: str, recorded: str) -> None:
+    split = {"a": 0.5, "b": 0.5} if "<split>" in path else {}
+    assert Conversion("in", path, split=split).canonical()["output"] == {"path": recorded}
