@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from commands import tar2tf
+from commands import convert, tar2tf
 from read_back import assert_same
 from servers import FaultyServer
 from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import UsageError
+from verify_runs import framed, write
 
 COUNT = 50
 
@@ -91,23 +92,54 @@ def test_a_checkpoint_continues_where_it_was_saved(
     assert len(rest) == (47 if batch is None else 10)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"shuffle": 0}, "shuffle must be a number of examples, 1 or more, not 0"),
-        ({"batch": True}, "not True"),
-        ({"shuffle": True, "shard": (2, 0)}, "hosts divide the order.*seed=N"),
-        ({"shuffle": True, "start": 7}, "without a seed.*seed=N"),
-        ({"shuffle": 8, "seed": 1, "start": 7}, "shuffle buffer cannot be continued.*shuffle=True"),
-        ({"start": -1}, "start must be a number of examples, 0 or more, not -1"),
-        ({"batch": -1}, "batch must be a number of examples"),
-        ({"shard": (2, 2)}, r"shard must be \(hosts, host\), such as .* not \(2, 2\)"),
-        ({"shard": (0, 0)}, "shard must be"),
-    ],
-)
-def test_impossible_numbers_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    *(({"batch": number}, f"batch must be a number of examples, 1 or more, not {number}") for number in (-1, 0, True)),
+    *(({"shuffle": number}, f"shuffle must be a number of examples, 1 or more, not {number}") for number in (-1, 0)),
+    *(({"start": number}, f"start must be a number of examples, 0 or more, not {number}") for number in (-1, False)),
+    *(
+        ({"shard": shard}, f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard}")
+        for shard in ((2, 2), (0, 0), (2, -1))
+    ),
+    (
+        {"shuffle": True, "shard": (2, 0)},
+        "hosts divide the order of an epoch among them; add seed=N, the same for each host",
+    ),
+    ({"shuffle": True, "start": 7}, "without a seed, no order can be continued; add seed=N, that of the first run"),
+    (
+        {"shuffle": 8, "seed": 1, "start": 7},
+        "the order of a shuffle buffer cannot be continued by a number; use shuffle=True, or tf.train.Checkpoint",
+    ),
+    (
+        {"ragged": True, "pad": True, "batch": 2},
+        "ragged and pad are two ways to batch values of several shapes: use one of them",
+    ),
+    ({"ragged": True}, "ragged says how batches are made; add batch=N"),
+    ({"pad": True}, "pad says how batches are made; add batch=N"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), IMPOSSIBLE, ids=str)
+def test_impossible_arguments_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
         load_dataset(manifest, **options)
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_messages_that_are_no_examples_are_given_as_they_are(compression: str, tmp_path: Path) -> None:
+    messages = [b"\x08\x96\x01\x12\x05hello%d" % number for number in range(5)]
+    write(tmp_path / "in.record", framed(*messages))
+    convert(tmp_path / "in.record", "-o", tmp_path / "out" / "x.record", "--compression", compression)
+    whole = load_dataset(tmp_path / "out")
+    assert (list(whole.as_numpy_iterator()), int(whole.cardinality())) == (messages, 5)
+    batches = load_dataset(tmp_path / "out", batch=2)
+    assert [batch.tolist() for batch in batches.as_numpy_iterator()] == [messages[:2], messages[2:4], messages[4:]]
+    ways: list[dict[str, Any]] = [{"shuffle": True, "seed": 1}, {"shuffle": 3, "seed": 1}]
+    for options in ways:
+        shuffled = list(load_dataset(tmp_path / "out", **options).as_numpy_iterator())
+        assert (sorted(shuffled), shuffled == messages) == (messages, False)
+    parts = [list(load_dataset(tmp_path / "out", shard=(2, host)).as_numpy_iterator()) for host in (0, 1)]
+    assert parts == [messages[::2], messages[1::2]]
 
 
 def test_a_folder_stands_for_its_manifest_as_it_does_for_open_records(manifest: Path, web: FaultyServer) -> None:
