@@ -242,7 +242,7 @@ def _print_report(report: Report) -> None:
         message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
     print_count(sum(file.sequences for file in report.files), "record", ": tf.train.SequenceExample", note=True)
     others = sum(file.others for file in report.files)
-    print_count(others, "record", " not tf.train.Examples: framing and CRCs were checked, not contents", note=True)
+    print_count(others, "record", " without a tf.train.Example: framing and CRCs were checked, not contents", note=True)
     scattered = sum(file.not_adjacent for file in report.files)
     print_count(scattered, "sample", " with members that are not adjacent; convert regroups them", note=True)
     if noted := [(file.path, note) for file in report.files for note in file.notes]:

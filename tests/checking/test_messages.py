@@ -20,7 +20,7 @@ def test_other_messages_are_intact_and_said_in_one_line(tmp_path: Path, run: Cal
     ran = run(tmp_path, *SEVERAL)
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.splitlines() == [
-        "note: 10 records not tf.train.Examples: framing and CRCs were checked, not contents",
+        "note: 10 records without a tf.train.Example: framing and CRCs were checked, not contents",
         "OK: 2 files, 10 records, 270 bytes",
     ]
 
