@@ -406,7 +406,7 @@ class TarSamples:
             return self._regrouper.samples(self._tar, self._members)
         if native is None:
             return self._grouper.samples(self._tar)
-        most = 2 * self._rules.least
+        most = min(2 * self._rules.least, self._rules.most)
         return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule, most))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:

@@ -18,6 +18,7 @@ from make_bytes import END, member
 from shards import contents, examples, samples, shards_in, write_members, write_tar
 from tar2tf_cli import Dataset, Pipeline, inspect, open_records
 from tar2tf_cli.checking.inspect import read_samples
+from tar2tf_cli.cli import main
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.ops import Func, Select
@@ -267,3 +268,19 @@ def test_a_member_too_large_to_be_copied_is_inspected(with_a_huge_one: Path) -> 
     assert (seen.samples, seen.entries["bin"].most) == (3, 2_000_009)
     raw = [*read_samples(str(with_a_huge_one), heads_only=True)]
     assert raw[1].entries["bin"].example.startswith("62 65 67 69 6e")
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_small_limit_of_entries_holds_for_many_samples_at_once(
+    pure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    write_members(tmp_path / "x.tar", ((f"{number}.txt", b"5" * (100 + (number == 3))) for number in range(5)))
+    convert = ["convert", str(tmp_path / "x.tar"), "-o", str(tmp_path / "x.record"), "--op", "filter:txt>0"]
+    with pytest.raises(SystemExit, match="3"):
+        main([*convert, "--max-entry-size", "100"])
+    assert "member 3.txt, offset 3072: is 101 bytes long, but must fit in memory, where the limit is 100" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(SystemExit, match="0"):
+        main([*convert, "--max-entry-size", "101"])
