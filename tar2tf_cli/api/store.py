@@ -140,8 +140,8 @@ class Store(ABC):
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Request an object's bytes from an offset on, as stored: never decompressed on the way.
 
-        Callers may rely on the version in the body, so that a replaced object is detected. With `size`, at most that
-        many bytes are sent, if the server can send a part.
+        Callers may rely on an error for an object that was replaced, or on the body's version, which they compare with
+        the item's. With `size`, at most that many bytes are sent, if the server can send a part.
 
         Raises:
             NoSuchObject: when the object does not exist.
