@@ -195,8 +195,8 @@ def _field(field: dataclasses.Field[object]) -> str:
 
 
 def _code_words(text: str) -> str:
-    """Mark placeholders and assignments of a docstring as code: EXT, DTYPE, short=N."""
-    return re.sub(r"(?<![`\w/:{])((?:[a-z_]+=)[\w.\[\]]+)(?![`\w])", r"`\1`", text)
+    """Mark calls and assignments of a docstring as code: Crop("jpg", size=8), short=N."""
+    return re.sub(r"(?<![`\w/:{])([A-Z]\w*\([^()]*\)|[a-z_]+=[\w.\[\]]+)(?![`\w])", r"`\1`", text)
 
 
 def _page_name(command: str) -> str:

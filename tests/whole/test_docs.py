@@ -34,6 +34,13 @@ def test_generated_files_are_what_the_code_generates(path):
     assert path.read_text(encoding="utf-8") == GENERATED[path], "run python man/generate.py"
 
 
+def test_calls_and_assignments_of_docstrings_are_code_in_the_reference_of_ops():
+    marked = generator()._code_words(
+        'Rename({"a": ["b"]}), Rename(a=["b", "c"]) or short=8, as `long=9`, not NAME=VALUE.'
+    )
+    assert marked == '`Rename({"a": ["b"]})`, `Rename(a=["b", "c"])` or `short=8`, as `long=9`, not NAME=VALUE.'
+
+
 def test_nothing_else_is_among_them():
     present = {path for folder in ("man/man1", "completions") for path in (ROOT / folder).glob("tar2tf*")}
     pages = {path for path in (ROOT / "docs").rglob("*.md") if "<!-- end -->" in path.read_text(encoding="utf-8")}
