@@ -1,8 +1,8 @@
-/* Entries that samples in batches get from elsewhere. Part of kernel.c, which includes it once. */
+/* Adding entries to the samples of a batch, such as joined ones. Part of kernel.c, which includes it once. */
 
 enum { MOST_NEW_BYTES = 1 << 23 };
 
-/* What samples of one signature get: names as in a `Signature`, and the tag of the list of each. */
+/* Entries added to the samples of one signature: their names as in a `Signature`, and the tag of each one's list. */
 typedef struct {
     int64_t kind;
     char names[MOST_NAMES];
@@ -10,7 +10,7 @@ typedef struct {
     size_t size;
 } Addition;
 
-/* A batch, and the samples, entries and bytes of the one that is made of it. */
+/* A batch, and the samples, entries and bytes of the wider batch made from it. */
 typedef struct {
     PyObject *data, *signatures, *lists;
     const char *rows, *places;
@@ -29,7 +29,7 @@ static int count_names(const char *names, Py_ssize_t size) {
     return count;
 }
 
-/* Find the row of a sample, the names of its entries, and how many these are; 0 for a wrong one. */
+/* Find the row of a sample, and the names and number of its entries; 0 for an invalid row. */
 static int find_row(const Wider *wider, Py_ssize_t number, Row *row, char **names, Py_ssize_t *size, int *count) {
     memcpy(row, wider->rows + number * (Py_ssize_t)sizeof *row, sizeof *row);
     PyObject *signature = row->kind < 0 ? NULL : PyList_GetItem(wider->signatures, (Py_ssize_t)row->kind);
@@ -38,7 +38,7 @@ static int find_row(const Wider *wider, Py_ssize_t number, Row *row, char **name
     return row->first >= 0 && row->first <= wider->places_size / (Py_ssize_t)sizeof(Place) - *count;
 }
 
-/* Find the key of a sample; 0 for a wrong one. */
+/* Find the key of a sample; 0 for an invalid one. */
 static int find_key_of(const Wider *wider, Py_ssize_t number, Text *key) {
     Row row;
     memcpy(&row, wider->rows + number * (Py_ssize_t)sizeof row, sizeof row);
@@ -47,7 +47,7 @@ static int find_key_of(const Wider *wider, Py_ssize_t number, Text *key) {
     return 1;
 }
 
-/* Whether a name is that of the key or of an entry. */
+/* Whether the key or an entry has this name. */
 static int is_taken(const char *names, Py_ssize_t size, const void *name, size_t name_size) {
     if (!compare(name, name_size, "__key__", 7)) return 1;
     for (const char *at = names; at < names + size; at += strlen(at) + 1)
@@ -55,7 +55,7 @@ static int is_taken(const char *names, Py_ssize_t size, const void *name, size_t
     return 0;
 }
 
-/* The number of an addition to samples of a signature; -1 if Python has to make it. */
+/* Return the number of an addition to samples of a signature; -1 if Python has to add the entries. */
 static int addition_of(Wider *wider, const Row *row, const char *names, Py_ssize_t size, const Entry *added, int count) {
     Addition wanted = {.kind = row->kind, .count = count};
     if (count > MOST_ADDED) return -1;
@@ -82,7 +82,7 @@ static int addition_of(Wider *wider, const Row *row, const char *names, Py_ssize
     return wider->kinds++;
 }
 
-/* Give room for so many more entries and bytes; 0 if there is none. */
+/* Ensure room for this many more entries and bytes; 0 without memory. */
 static int give_room(Wider *wider, Py_ssize_t entries, size_t bytes) {
     if (wider->entries_made + entries > wider->entries_room) {
         Py_ssize_t room = 2 * (wider->entries_made + entries) + 1024;
@@ -101,7 +101,7 @@ static int give_room(Wider *wider, Py_ssize_t entries, size_t bytes) {
     return 1;
 }
 
-/* Make a sample with more entries; 0 if Python has to do it, and -1 for an error. */
+/* Add a sample with additional entries to the new batch; 0 if Python has to do it, and -1 for an error. */
 static int add_entries(Wider *wider, Py_ssize_t number, const Entry *added, int count) {
     Row row;
     char *names;
@@ -128,7 +128,7 @@ static int add_entries(Wider *wider, Py_ssize_t number, const Entry *added, int 
     return 1;
 }
 
-/* Append the names of the entries of samples with an addition, and their lists, if they have any. */
+/* Append the signature of samples with an addition, and the lists of their entries if the batch has any. */
 static int append_addition(const Wider *wider, const Addition *addition, PyObject *signatures, PyObject *lists) {
     PyObject *before = PyList_GetItem(wider->signatures, (Py_ssize_t)addition->kind), *kinds = NULL;
     PyObject *more = PyBytes_FromStringAndSize(addition->names, (Py_ssize_t)addition->size);
@@ -154,14 +154,14 @@ static int append_addition(const Wider *wider, const Addition *addition, PyObjec
     return failed;
 }
 
-/* Begin a batch of samples with more entries; 0 if there is no memory. */
+/* Begin a batch of samples with additional entries; 0 without memory, as an error. */
 static int begin_wider(Wider *wider) {
     wider->data_size = PyBytes_Size(wider->data);
     wider->made = PyMem_Malloc((size_t)wider->rows_size + 1);
     return wider->made || (PyErr_NoMemory(), 0);
 }
 
-/* The data, rows, places, signatures and lists of the batch that was made; what it was made of is freed. */
+/* Return the data, rows, places, signatures and lists of the new batch, and free the buffers that hold them. */
 static PyObject *end_wider(Wider *wider, int done) {
     PyObject *data = NULL, *signatures = NULL, *lists = NULL, *result = NULL;
     int numbers = done && PyList_Size(wider->lists) > 0;
@@ -191,7 +191,7 @@ done:
     return result;
 }
 
-/* Begin an entry with a name; 0 if Python has to do it. */
+/* Set the name of a new entry; 0 if Python has to do it. */
 static int name_entry(PyObject *name, Entry *entry) {
     Py_ssize_t size;
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &size) : NULL;
@@ -200,7 +200,7 @@ static int name_entry(PyObject *name, Entry *entry) {
     return 1;
 }
 
-/* Give an entry a float as its value; 0 if it is too large for a float32. */
+/* Set an entry to a float; 0 if it is too large for a float32. */
 static int give_float(double value, Entry *entry) {
     float number = (float)value;
     uint32_t bits;
@@ -220,7 +220,7 @@ static int give_integer(int64_t number, Entry *entry) {
     return 1;
 }
 
-/* Give an entry a value; 0 if Python has to do it. */
+/* Set an entry to a Python value; 0 if Python has to do it. */
 static int give_value(PyObject *value, Entry *entry) {
     Py_ssize_t size;
     char *data;
@@ -238,9 +238,9 @@ static int give_value(PyObject *value, Entry *entry) {
 }
 
 PyDoc_STRVAR(widened_doc, "widened(data, rows, places, signatures, lists, added)\n--\n\n"
-"Add entries to samples: data, rows, places, signatures and lists of a `Batch` (api/values.py) with them, whose arguments\n"
-"are those of the same batch without. `added` is a list of dicts with bytes, integers and floats, None for no entries.\n"
-"Returns None if Python has to do it, as a value is another one, or a name is there already.");
+"Add entries to the samples of a batch, and return the data, rows, places, signatures and lists of the new one.\n\n"
+"The first five arguments are those of the `Batch` (api/values.py). `added` is a list of dicts with bytes, integers and\n"
+"floats, None for no entries. Returns None if Python has to do it, because a value has another type or a name is taken.");
 
 static PyObject *widened(PyObject *module, PyObject *args) {
     PyObject *added, *name, *value;

@@ -1,8 +1,8 @@
-/* The cells of rows of CSV. Part of kernel.c, which includes it once. */
+/* Cells of CSV rows. Part of kernel.c, which includes it once. */
 
 enum { MOST_CELLS = MOST_ADDED };
 
-/* Find the end of a row, behind its LF or at the end of the data; NULL if the row may go on there, in a quoted cell. */
+/* Find the end of a row, after its LF or at the end of the data; NULL if the row may continue there, in a quoted cell. */
 static const char *end_of_row(const char *at, const char *end) {
     for (int quotes = 0;;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at)), *last = stop ? stop : end;
@@ -13,15 +13,15 @@ static const char *end_of_row(const char *at, const char *end) {
     }
 }
 
-/* Find the cells of a row without its end, at most `most`; returns how many there are, or -1 if Python has to do it.
-   Quotes are taken out of the row, which may only be changed if there are any. */
+/* Find at most `most` cells of a row without its line break; returns their number, or -1 if Python has to do it.
+   Unquotes cells in place, so the row must be writable if it contains quotes. */
 static int find_cells(char *at, const char *end, char mark, Text *cells, int most) {
     const int quoted = memchr(at, '"', (size_t)(end - at)) != NULL;
     for (int count = 0; count < most; at++) {
         char *cell = at, *out, *stop;
         if (at < end && *at == '"') {
             cell = out = ++at;
-            for (;; *out++ = *at++) { /* of two quotes, one belongs to the text */
+            for (;; *out++ = *at++) { /* two quotes stand for one */
                 if (!(stop = memchr(at, '"', (size_t)(end - at)))) return -1;
                 memmove(out, at, (size_t)(stop - at));
                 out += stop - at;

@@ -62,10 +62,10 @@ static int end_digested(Digested *all) {
 }
 
 PyDoc_STRVAR(sample_rows_doc, "sample_rows(data, rows, places, signatures, offset, maps)\n--\n\n"
-"Make a row of digests for each sample that was found, and its details, as checking/rows.py has them; None if Python has\n"
-"to do it.\n\n"
-"The first four arguments are those of the `Batch` (samples/grouping.py); `offset` is that of the first details; `maps`\n"
-"is that of `records`, and the first feature of each is the key.");
+"Return the rows of digests of a batch of samples, and their details, in the format of checking/rows.py; None if Python\n"
+"has to do it.\n\n"
+"The first four arguments are those of the `Batch` (api/values.py); `offset` is that of the first details; `maps` is\n"
+"the argument of `records`, with the key as the first feature of each map.");
 
 static PyObject *sample_rows(PyObject *module, PyObject *args) {
     PyObject *data, *result = NULL;
@@ -159,10 +159,10 @@ static int note_numbers(Entry *noted, int *noted_count, const Entry *entries, in
 }
 
 PyDoc_STRVAR(record_rows_doc, "record_rows(data, position, end, offset)\n--\n\n"
-"Make a row of digests and its details for each framed record in a part of bytes or a bytearray, as long as they are\n"
-"whole examples of the usual form.\n\n"
-"Returns the position behind the last one; the rows; the details, the first of which are at `offset`; and a list of the\n"
-"names and the kinds of the features that hold numbers, or several values.");
+"Return the rows of digests of framed records in a range of bytes or a bytearray, and their details, up to the first\n"
+"record that is not a complete example of the usual form.\n\n"
+"Returns the position after the last one; the rows; the details, the first of which are at `offset`; and a list of the\n"
+"names and kinds of the features that hold numbers or several values.");
 
 static PyObject *record_rows(PyObject *module, PyObject *args) {
     PyObject *data, *numbers = NULL, *result = NULL;
@@ -199,8 +199,8 @@ done:
 }
 
 PyDoc_STRVAR(record_digests_doc, "record_digests(data, position, end)\n--\n\n"
-"The digest by XXH64 of the data of each framed record in a part of bytes or a bytearray, as unsigned 64-bit integers, as\n"
-"long as records are whole and both of their CRCs match; and the position behind the last one.");
+"Return the XXH64 digest of each framed record's data in a range of bytes or a bytearray, as unsigned 64-bit integers, up\n"
+"to the first record that is incomplete or has a wrong CRC; and the position after the last one.");
 
 static PyObject *record_digests(PyObject *module, PyObject *args) {
     PyObject *data, *result;

@@ -1,8 +1,8 @@
-/* The hash of a key, and the digest of bytes. Part of kernel.c, which includes it once. */
+/* Hashes of keys, and digests of bytes. Part of kernel.c, which includes it once. */
 
 static uint32_t table_of_crc32[256];
 
-/* The hash of a key, as formats/checksums.py makes it. */
+/* Return the hash of a key, equal to that of formats/checksums.py. */
 static uint64_t key_hash(bytes_t key, size_t size) {
     uint32_t crc = 0xFFFFFFFF;
     for (size_t at = 0; at < size; at++) crc = crc >> 8 ^ table_of_crc32[(crc ^ key[at]) & 0xFF];
@@ -15,7 +15,7 @@ static const uint64_t primes[] = {
 static uint64_t rotated(uint64_t number, int bits) { return number << bits | number >> (64 - bits); }
 static uint64_t mixed(uint64_t lane, uint64_t word) { return rotated(lane + word * primes[1], 31) * primes[0]; }
 
-/* The digest of bytes by XXH64, of the specification in doc/xxhash_spec.md of https://github.com/Cyan4973/xxHash. */
+/* Return the XXH64 digest of bytes, as specified in doc/xxhash_spec.md of https://github.com/Cyan4973/xxHash. */
 static uint64_t xxh64(bytes_t data, size_t size, uint64_t seed) {
     uint64_t digest = seed + primes[4], lanes[] = {seed + primes[0] + primes[1], seed + primes[1], seed, seed - primes[0]};
     bytes_t end = data + size;

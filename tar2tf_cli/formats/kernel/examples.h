@@ -27,8 +27,8 @@ static bytes_t message_at(bytes_t at, bytes_t end, size_t *length) {
 }
 
 PyDoc_STRVAR(features_doc, "features(message, make)\n--\n\n"
-"Return the features of an example by name; None for a message that has not the usual form.\n\n"
-"Each is what `make` returns, a ParsedFeature (formats/example.py); its arguments are the same.");
+"Return the features of an example by name; None for a message that does not have the usual form.\n\n"
+"`make` is the constructor of ParsedFeature (formats/example.py), called with the fields of each.");
 
 static PyObject *made(PyObject *make, PyObject *message, PyObject *name, const Feature *feature, Py_ssize_t count) {
     const char *kind = feature->kind == DELIMITED ? "bytes" : feature->kind == FLOATS ? "float" : "int64";
@@ -131,8 +131,8 @@ static int read_tally(Tally *tally, const char *names, Py_ssize_t names_size, co
 }
 
 PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
-"Check the records in a part of bytes or a bytearray as long as they are examples of the usual form.\n\n"
-"Returns the position behind the last one, and how many there are of each kind, as unsigned 64-bit integers. `names`\n"
+"Check the records in a range of bytes or a bytearray up to the first that is not an example of the usual form.\n\n"
+"Returns the position after the last one, and the number of each kind, as unsigned 64-bit integers. `names`\n"
 "has, for each known feature, the tag of its list, the number of its values, their bytes (-1 for any), the length of\n"
 "its name, and whether values follow, as 32-bit integers; the name; and these values, as 64-bit integers, -1 for any.\n"
 "`kinds` has the combinations of features, as bits of 64-bit integers.");
@@ -152,11 +152,11 @@ static PyObject *examples(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(sums_doc, "sums(data, position, end, names, kinds)\n--\n\n"
-"Check records as `examples` does, and add up what their features have.\n\n"
-"Returns what `examples` returns; six signed 64-bit integers for each name: how many examples have the feature, the sum,\n"
-"the least and the most of the bytes that it has in each, or of its values if they are numbers, and the least and the\n"
-"most of its values; and for each name the numbers of all examples as one packed list, without its length, or None if\n"
-"its list is none of numbers.");
+"Check records as `examples` does, and compute statistics of their features.\n\n"
+"Returns the results of `examples`; six signed 64-bit integers for each name: the number of examples with the feature;\n"
+"the sum, minimum and maximum of its size in bytes, or of its number of values if they are numbers; and the minimum and\n"
+"maximum number of values; and for each name the numbers of all examples as one packed list, without its length, or\n"
+"None if the feature does not hold numbers.");
 
 static PyObject *sums(PyObject *module, PyObject *args) {
     PyObject *data, *result = NULL, *numbers[MOST_KNOWN] = {NULL}, *lists = NULL;
@@ -189,7 +189,7 @@ done:
 }
 
 PyDoc_STRVAR(sizes_doc, "sizes(records)\n--\n\n"
-"The size of each of some framed records, as unsigned 64-bit integers; their CRCs are not checked.");
+"Return the size of each framed record, as unsigned 64-bit integers, without checking CRCs.");
 
 static PyObject *sizes(PyObject *module, PyObject *args) {
     const char *data;
@@ -248,8 +248,9 @@ static PyObject *values_of(const Feature *feature, int form) {
 }
 
 PyDoc_STRVAR(columns_doc, "columns(messages, first, names, forms)\n--\n\n"
-"The values of examples in a column for each known feature, as long as they are of the usual form; and how many.\n\n"
-"`messages` is a list of bytes, read from the one with the number `first` on; `names` is that of `examples`. `forms`\n"
+"Return the values of examples in a column for each known feature, up to the first without the usual form; and their\n"
+"number.\n\n"
+"`messages` is a list of bytes, read from index `first` on; `names` is the argument of `examples`. `forms`\n"
 "has a letter for each name: n for one number of each message, all in one bytearray; in lists, t for one value as\n"
 "bytes, a for a bytearray of numbers or of one value, and l for a list of bytes; A and L for those that may be\n"
 "missing, which are None; and - for none. Numbers are int64 or float32.");
@@ -309,7 +310,7 @@ failed:
 }
 
 /* Read and check records, and write their examples' numbers into columns and their texts' positions into `texts`;
-   returns the number of records before the first that cannot be read or has not the usual form. */
+   returns the number of records before the first that cannot be read or does not have the usual form. */
 static Py_ssize_t read_rows(
     const int64_t *spans, Py_ssize_t count, unsigned char *buffer, const Known *known, int known_count,
     const int64_t *widths, char **columns, Text **texts) {
@@ -355,11 +356,11 @@ static Py_ssize_t read_rows(
 
 PyDoc_STRVAR(rows_doc, "rows(spans, names, widths)\n--\n\n"
 "Read records from files, and return a column for each known feature of their examples; None if one of them cannot be\n"
-"read, is damaged, or has not the usual form.\n\n"
-"`spans` has three signed 64-bit integers for each record: the descriptor of its file, and where it starts and ends\n"
-"there; `names` is that of `examples`; `widths` has a signed 64-bit integer for each name: the bytes that numbers take in\n"
-"each example, whose column is a bytearray of int64, float32 or of what one bytes value holds; 0 for one bytes value,\n"
-"whose column is a list; and -1 for none.");
+"read, is damaged, or does not have the usual form.\n\n"
+"`spans` has three signed 64-bit integers for each record: the descriptor of its file, and its start and end in\n"
+"the file; `names` is the argument of `examples`; `widths` has a signed 64-bit integer for each name: the bytes that numbers take in\n"
+"each example, for a column that is a bytearray of int64, float32 or the content of one bytes value; 0 for one bytes\n"
+"value, with a list as the column; and -1 for no column.");
 
 static PyObject *rows(PyObject *module, PyObject *args) {
     const char *spans, *names, *given;
@@ -423,9 +424,9 @@ done:
 }
 
 PyDoc_STRVAR(unframed_doc, "unframed(buffers, places)\n--\n\n"
-"The data of framed records as a list, as long as they are whole and both of their CRCs match.\n\n"
+"Return the data of framed records as a list, up to the first that is incomplete or has a wrong CRC.\n\n"
 "`buffers` is a list of bytes. `places` has three signed 64-bit integers for each record: the number of its buffer, and\n"
-"where it starts and ends there.");
+"its start and end in the buffer.");
 
 static PyObject *unframed(PyObject *module, PyObject *args) {
     PyObject *buffers, *found;

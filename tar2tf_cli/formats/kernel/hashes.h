@@ -1,7 +1,7 @@
 /* Tables of hashes: creation, sorting and lookup. Part of kernel.c, which includes it once. */
 
 PyDoc_STRVAR(hashes_doc, "hashes(data)\n--\n\n"
-"The hash of each line by `key_hash`, as unsigned 64-bit integers; lines end with LF or CRLF, and empty ones do not count.");
+"Return the `key_hash` of each line, as unsigned 64-bit integers; lines end with LF or CRLF, and empty ones are ignored.");
 
 static PyObject *hashes(PyObject *module, PyObject *args) {
     const char *data, *stop;
@@ -78,7 +78,7 @@ static void sort_rows(uint64_t *rows, size_t count, size_t width, int shift) {
 }
 
 PyDoc_STRVAR(ordered_doc, "ordered(rows, width)\n--\n\n"
-"Rows of one or four unsigned 64-bit integers in their order, each once.");
+"Sort rows of one or four unsigned 64-bit integers, and remove repeated ones.");
 
 static PyObject *ordered(PyObject *module, PyObject *args) {
     const char *data;
@@ -100,7 +100,7 @@ static PyObject *ordered(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(find_doc, "find(rows, width, wanted)\n--\n\n"
-"For each of some unsigned 64-bit integers, the number of the first of the ordered rows that begins with it; -1 for none.");
+"Return for each wanted unsigned 64-bit integer the number of the first sorted row that begins with it; -1 for none.");
 
 static PyObject *find(PyObject *module, PyObject *args) {
     const char *ordered, *wanted;

@@ -1,8 +1,8 @@
-/* Rows of tables that are joined to samples: of CSV, JSON Lines or columns. Part of kernel.c, which includes it once. */
+/* Rows of tables joined to samples, from CSV, JSON Lines or columns. Part of kernel.c, which includes it once. */
 
 enum { MOST_OF_ROW = 1 << 14, WINDOW = 1 << 16, NEAR = 1 << 12, OBJECTS = '{' };
 
-/* The rows of a file: cells between marks or, with OBJECTS, objects. Entries have the names of the columns. */
+/* The layout of a file of rows: cells between marks or, with OBJECTS, JSON objects. Entries are named after the columns. */
 typedef struct {
     char mark;
     int columns, key;
@@ -21,7 +21,7 @@ static int begin_form(RowForm *form, const char *mark, Py_ssize_t mark_size, PyO
     return 1;
 }
 
-/* Find the entries of a row, which may be changed, and its key: how many entries there are; -1 if Python has to do it. */
+/* Find the entries and the key of a row, which may be changed; returns the number of entries, -1 if Python has to do it. */
 static int find_entries(const RowForm *form, char *row, char *end, Text *key, Entry *entries) {
     Text cells[MOST_CELLS];
     int count = 0;
@@ -47,7 +47,7 @@ static int is_utf8(const char *at, Py_ssize_t size) {
     return 1;
 }
 
-/* Find the end of a row without its line break, which is its start if it is blank. */
+/* Find the end of a row's text, before its line break; the start of the row if it is blank. */
 static const char *end_of_content(const RowForm *form, const char *at, const char *stop) {
     const char *last = stop;
     if (form->mark == OBJECTS) {
@@ -64,10 +64,11 @@ static const char *end_of_line(const char *at, const char *end) {
 }
 
 PyDoc_STRVAR(table_doc, "table(lines, mark, names, key, file, offset)\n--\n\n"
-"Four unsigned 64-bit integers for each row in lines of CSV or JSON, and the size of these rows: the hash of its key, the\n"
-"number of the file, the offset of the row there, and its size; blank lines are none. The last row may go on in lines that\n"
-"follow. `mark` is a brace for JSON; `names` are the columns, of JSON that of the key; `key` is its number in them.\n"
-"`offset` is that of the first line. None if a row is not as `csv` or `json` write it, or has bytes that are unusual.");
+"Index the rows in lines of CSV or JSON, and return four unsigned 64-bit integers for each, and the size of all rows.\n\n"
+"The integers are the hash of the row's key, the number of the file, and the row's offset and size in the file. Blank\n"
+"lines are skipped, and the last row may continue in lines that follow. `mark` separates cells, or is a brace for JSON;\n"
+"`names` are the columns, for JSON only that of the key; `key` is its index in them; `offset` is that of the first line.\n"
+"Returns None if a row is not as `csv` or `json` write it, or has unusual bytes.");
 
 static PyObject *table(PyObject *module, PyObject *args) {
     const char *lines, *mark, *at, *stop;
@@ -89,7 +90,7 @@ static PyObject *table(PyObject *module, PyObject *args) {
         if (!stop) break;
         const char *last = end_of_content(&form, at, stop);
         if (last == at) continue;
-        char *row = (char *)at; /* which is not changed without quotes or escapes */
+        char *row = (char *)at; /* changed only if there are quotes or escapes */
         if (memchr(at, form.mark == OBJECTS ? '\\' : '"', (size_t)(last - at)))
             row = last - at > MOST_OF_ROW ? NULL : memcpy(copy, at, (size_t)(last - at));
         if (!row || find_entries(&form, row, row + (last - at), &key, entries) < 0) {
@@ -107,14 +108,14 @@ static PyObject *table(PyObject *module, PyObject *args) {
     return both;
 }
 
-/* A file of rows, of which more than one row is read at once while each begins where the one before ended. */
+/* A file of rows, read many rows at a time as long as each begins where the previous one ended. */
 typedef struct {
     int file;
-    uint64_t start, size, end; /* of what was read, and the end of the last row */
+    uint64_t start, size, end; /* of the bytes read, and the end of the last row */
     char row[MOST_OF_ROW], window[WINDOW];
 } RowFile;
 
-/* Read so many bytes into `row`; 0 if they cannot be read. */
+/* Read this many bytes into `row`; 0 if they cannot be read. */
 static int read_row(RowFile *rows, uint64_t offset, uint64_t size) {
     const int is_next = offset >= rows->end && offset - rows->end < NEAR;
     if (size > MOST_OF_ROW) return 0;
@@ -130,8 +131,8 @@ static int read_row(RowFile *rows, uint64_t offset, uint64_t size) {
     return 1;
 }
 
-/* Find the entries of the row at a place of a file: how many there are, -1 if the row has another key, and -2 if Python
-   has to do it. */
+/* Find the entries of the row at a position in a file; returns their number, -1 if the row has another key, and -2 if
+   Python has to do it. */
 static int entries_at(RowFile *rows, const RowForm *form, const uint64_t *place, Text wanted, Entry *entries) {
     Text key;
     if (!read_row(rows, place[2], place[3])) return -2;
@@ -144,7 +145,7 @@ static int entries_at(RowFile *rows, const RowForm *form, const uint64_t *place,
 
 /* A column in the layout of Apache Arrow. */
 typedef struct {
-    int kind; /* 's' and 'S' for text or bytes with ends of 32 and 64 bits, 'i' for int64, 'd' for float64 */
+    int kind; /* 's' and 'S' for text or bytes with offsets of 32 and 64 bits, 'i' for int64, 'd' for float64 */
     const char *valid, *ends, *values;
     Py_ssize_t valid_size, ends_size, values_size;
 } Column;
@@ -154,7 +155,7 @@ typedef struct {
     Column columns[MOST_CELLS];
 } Group;
 
-/* Find the columns of groups of rows; NULL for wrong ones. */
+/* Parse the columns of row groups; NULL if they are invalid. */
 static Group *find_groups(PyObject *list, const RowForm *form) {
     Group *groups = PyMem_Calloc((size_t)PyList_Size(list) + 1, sizeof *groups);
     if (!groups) return (Group *)PyErr_NoMemory();
@@ -176,7 +177,7 @@ static Group *find_groups(PyObject *list, const RowForm *form) {
 
 static int is_text(const Column *column) { return column->kind == 's' || column->kind == 'S'; }
 
-/* Give an entry the value of a column in a row: 1 if there is one, 0 for null, and -1 if Python has to do it. */
+/* Set an entry to the value of a column in a row; returns 1 for a value, 0 for null, and -1 if Python has to do it. */
 static int column_value(const Column *column, uint64_t row, Entry *entry) {
     const int width = column->kind == 's' ? 4 : 8, texts = is_text(column);
     const Py_ssize_t rows = (texts ? column->ends_size : column->values_size) / width - texts;
@@ -203,7 +204,7 @@ static int column_value(const Column *column, uint64_t row, Entry *entry) {
     return (column->kind == 'i' ? give_integer(integer, entry) : give_float(real, entry)) ? 1 : -1;
 }
 
-/* Find the entries in columns of the row at a place; results are those of `entries_at`. */
+/* Find the entries of a row stored in columns; returns the same as `entries_at`. */
 static int entries_in_columns(
     const Group *groups, Py_ssize_t most, const RowForm *form, const uint64_t *place, Text wanted, Entry *entries) {
     Entry key;
@@ -224,13 +225,14 @@ static int entries_in_columns(
 }
 
 PyDoc_STRVAR(joined_doc, "joined(data, samples, places, signatures, lists, rows, found, names, key, mark, file, groups)\n--\n\n"
-"Add the values of the row of a table with the key of each sample: a list of the numbers of the rows, None where there is\n"
-"none, and what `widened` returns; or None if a row is not plain, or has the name of an entry.\n\n"
-"The first five arguments are those of `widened`; `rows` are those of `table` in their order, `found` has the number of\n"
-"the first with the hash of each key, as `find` returns it, and `names`, `key` and `mark` are those of `table`. `file` is\n"
-"the descriptor of a file; without a mark, places are a file, a group and a row, and `groups` are tuples: the number of the\n"
-"file and of the group, of its rows, and a list of the columns as tuples of a letter and the buffers of Apache Arrow:\n"
-"s for ends of texts with 32 bits, S for 64 bits, i for int64, d for float64.");
+"Add to each sample the values of the table row with its key.\n\n"
+"Returns a list of the rows' numbers, None for a sample without a row, and the results of `widened`; or None if a row is\n"
+"not plain, or has the name of an entry. The first five arguments are those of `widened`; `rows` are those of `table`,\n"
+"sorted; `found` has the number of the first row with the hash of each key, as `find` returns it; `names`, `key` and `mark`\n"
+"are those of `table`, and `file` is the descriptor of a file. Without a mark, rows are located by file, group and index,\n"
+"and `groups` are tuples of the numbers of the file, of the group and of its rows, and a list of its columns. A column is a\n"
+"tuple of a letter and the buffers of Apache Arrow: s for text with offsets of 32 bits, S for 64 bits, i for int64, d for\n"
+"float64.");
 
 static PyObject *joined(PyObject *module, PyObject *args) {
     const char *rows, *found, *mark;

@@ -1,4 +1,4 @@
-/* The values of rows of JSON Lines, as `json` finds them. Part of kernel.c, which includes it once. */
+/* Values of JSON Lines rows, equal to those of Python's `json`. Part of kernel.c, which includes it once. */
 
 static char *after_blanks(char *at, const char *end) {
     while (at < end && memchr(" \t\n\r", *at, 4)) at++;
@@ -33,7 +33,7 @@ static char *put_utf8(char *out, int character) {
     return out;
 }
 
-/* Take an escape out of a text, after its backslash; returns the position after it, NULL if Python has to do it. */
+/* Decode an escape in a string, after its backslash; returns the position after it, NULL if Python has to do it. */
 static char *unescaped(char *at, const char *end, char **out) {
     const char *plain = "\"\\/bfnrt", *meant = "\"\\/\b\f\n\r\t", *found = at < end && *at ? strchr(plain, *at) : NULL;
     if (found) return *(*out)++ = meant[found - plain], at + 1;
@@ -49,7 +49,7 @@ static char *unescaped(char *at, const char *end, char **out) {
     return *out = put_utf8(*out, character), at;
 }
 
-/* Find a text between quotes, out of which escapes are taken; returns the position after it, NULL if Python has to do it. */
+/* Find a quoted string, and decode its escapes in place; returns the position after it, NULL if Python has to do it. */
 static char *find_text(char *at, const char *end, Text *text) {
     if (at == end || *at++ != '"') return NULL;
     char *start = at, *out = at;
@@ -91,7 +91,7 @@ static char *find_number(char *at, const char *end, Entry *entry) {
     return given && stop == text + size ? at + size : NULL;
 }
 
-/* Find a value, which is none if it is null; returns the position after it, NULL if Python has to do it. */
+/* Find a value, which is no entry if it is null; returns the position after it, NULL if Python has to do it. */
 static char *find_json_value(char *at, const char *end, Entry *entry) {
     Text text;
     if (end - at >= 4 && !memcmp(at, "null", 4)) return at + 4;
@@ -106,8 +106,8 @@ static int has_name(const Entry *entry, const Text *name) {
     return !compare(entry->name, entry->name_size, name->data, (size_t)name->size);
 }
 
-/* Find the values of an object, which may be changed, as entries: how many there are but that of the key, at most
-   MOST_ADDED; -1 if Python has to do it. */
+/* Find the values of an object, which may be changed, as entries; returns their number without the key, at most
+   MOST_ADDED, or -1 if Python has to do it. */
 static int find_values(char *at, char *end, const Entry *key_name, Text *key, Entry *entries) {
     int names = 0, keys = 0, count = 0;
     at = after_blanks(at, end);
@@ -122,7 +122,7 @@ static int find_values(char *at, char *end, const Entry *key_name, Text *key, En
             if (keys++ || !(at = find_text(at, end, key))) return -1;
         } else {
             for (int other = 0; other < names; other++)
-                if (has_name(&entries[other], &name)) return -1; /* the last one counts, in the place of the first */
+                if (has_name(&entries[other], &name)) return -1; /* Python keeps the last value, at the position of the first */
             if (names == MOST_ADDED) return -1;
             entries[names] = (Entry){name.data, NULL, (size_t)name.size, 0, DELIMITED, {0}, 0};
             if (!(at = find_json_value(at, end, &entries[names++]))) return -1;

@@ -1,7 +1,7 @@
 /* The plain part of reading tars and TFRecords, where Python takes most of its time for small samples.
 
-   Each function stops at the first thing that is not plain, and Python goes on from there. So nothing is reported here,
-   and every rule has its full form in Python only: headers in formats/tar.py, keys and batches in samples/grouping.py,
+   Each function stops at the first thing that is not plain, and Python continues from there. Therefore the kernel reports
+   no errors, and every rule is complete in Python only: headers in formats/tar.py, keys and batches in samples/grouping.py,
    messages in formats/example.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
 
 #define _XOPEN_SOURCE 700 /* pread */
@@ -32,7 +32,7 @@ PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* part of the stable 
 #include "joined_rows.h"
 #include "hashes.h"
 
-PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nThe CRC-32C of bytes, going on from that of those before.");
+PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nReturn the CRC-32C of bytes, continuing from a previous one.");
 
 static PyObject *extend(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     char *data;

@@ -2,7 +2,7 @@
 
 enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
 enum { LAST = 2, PLAIN = 1, SHORT = 0, ODD = -1 };
-enum { MOST_ZEROS = 40 * BLOCK }; /* what writers put at the end of an archive; Python judges more, and less */
+enum { MOST_ZEROS = 40 * BLOCK }; /* the padding that writers use; Python handles any other amount */
 
 typedef struct {
     char name[100]; /* the entry's name: the extension, in lower case if the key rule requires it */

@@ -147,12 +147,12 @@ static int append_layout(const Found *found, const Layout *layout, PyObject *sig
 }
 
 PyDoc_STRVAR(parsed_doc, "parsed(records, position, names, forms, key, stem, number, most)\n--\n\n"
-"Find the samples in framed records from a position on, whose CRCs were checked, as long as they are plain: examples of\n"
-"the usual form, which protobuf would write again as they are.\n\n"
-"`names` is that of `examples`, with a kind for each; `forms` has a letter for each: v for an entry of one value, l for a\n"
-"list, and - for none. `key` is the number of the feature with the key; for -1, keys are made of a stem and the number of\n"
-"the record, from `number` on. Returns the arguments of a `Batch` (api/values.py) of about `most` samples or entries, with\n"
-"the made keys at the end of its data; None if the first record is not plain.");
+"Find the samples in framed records from a position on, up to the first that is not plain: an example of the usual form,\n"
+"which protobuf would write with the same bytes. The caller has checked the CRCs.\n\n"
+"`names` is the argument of `examples`, with a kind for each; `forms` has a letter for each: v for an entry of one value, l\n"
+"for a list, and - for none. `key` is the number of the feature with the key; if it is -1, keys are generated from a stem\n"
+"and the number of the record, from `number` on. Returns the arguments of a `Batch` (api/values.py) of about `most` samples\n"
+"or entries, with generated keys at the end of its data; None if the first record is not plain.");
 
 static PyObject *parsed(PyObject *module, PyObject *args) {
     PyObject *records, *data = NULL, *result = NULL, *signatures = NULL, *lists = NULL;

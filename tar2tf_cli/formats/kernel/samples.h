@@ -28,7 +28,7 @@ typedef struct {
 } Batch;
 
 /* Read the members of the sample that begins with `members[0]`; the first member after it becomes `next`. Returns LAST if
-   the archive ends after the sample; `whole` says whether nothing follows the buffered bytes. */
+   the archive ends after the sample; `whole` is true if nothing follows the buffered bytes. */
 static int read_sample(bytes_t end, int whole, int last_dot, int differs, Member *members, int *count, Member *next) {
     size_t total = members[0].size;
     for (*count = 1;; ++*count) {
@@ -86,11 +86,11 @@ static int add_sample(Batch *batch, const Member *members, int count) {
 }
 
 PyDoc_STRVAR(samples_doc, "samples(data, position, last_dot, differs, previous[, whole])\n--\n\n"
-"Find the whole samples from a tar header at a position on, as long as they are plain.\n\n"
-"Returns the arguments of a `Batch` (samples/grouping.py); None if the header may belong to the same sample as\n"
-"`previous`, a member's name; or else, without any sample, whether more bytes are needed to tell. `last_dot` is the\n"
-"key rule, `differs` says whether names may be split in which the two rules differ, and `whole` whether nothing follows the\n"
-"data in the tar, so that a sample before the end of the archive is whole.");
+"Find the complete samples from a tar header at a position on, up to the first that is not plain.\n\n"
+"Returns the arguments of a `Batch` (api/values.py); None if the header may belong to the same sample as `previous`, a\n"
+"member's name; or, if there is no sample, whether more bytes are needed to tell. `last_dot` is the key rule; `differs` is\n"
+"true if names may be split for which the two rules disagree; `whole` is true if nothing follows the data in the tar, so\n"
+"that a sample before the end of the archive is complete.");
 
 static PyObject *samples(PyObject *module, PyObject *args) {
     PyObject *data;
@@ -277,8 +277,8 @@ static int as_text(Entry *entry) {
     return entry->size < sizeof entry->number;
 }
 
-/* Give an entry of a record its kind, as `lists` says: the tag of its list, and whether it is all of that; 0 if there is no
-   such entry. */
+/* Set the kind of a record's entry from `lists`: the tag of its list, and whether it is the whole list or one value; 0 if
+   there is no such entry. */
 static int give_kind(const Samples *samples, const Row *row, int number, Entry *entry) {
     PyObject *kinds = PyList_GetItem(samples->lists, (Py_ssize_t)row->kind);
     int64_t kind;
@@ -292,7 +292,7 @@ static int give_kind(const Samples *samples, const Row *row, int number, Entry *
     return entry->tag != FLOATS || entry->listed || entry->size == 4;
 }
 
-/* Make what members of a tar hold of the entries after the key, and text of numbers; 0 if Python has to do it. */
+/* Convert the entries after the key to the content of tar members, numbers to text; 0 if Python has to do it. */
 static int as_members(Entry *entries, int count) {
     for (Entry *entry = entries + 1; entry < entries + count; entry++) {
         if (entries->size + 1 + entry->name_size >= 100 || entry->listed) return 0;
@@ -358,14 +358,14 @@ static size_t room_of(const Entry *entry, int form) {
 }
 
 PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, form[, maps, lists, rule])\n--\n\n"
-"Make framed records of samples that were found, or for the form 1 members of another tar, or for 2 what digests are\n"
-"computed of.\n\n"
-"The first four arguments are those of the `Batch` (api/values.py). `maps` is None, or for each signature the features that\n"
-"its samples become, None if Python has to make them: for each the number of its entry, 0 for the key, the tag of its list\n"
-"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. For members,\n"
-"the first one is the key. `lists` is that of the batch, None if all entries are bytes; `rule` is the key rule by which\n"
-"members are named, 0 for the first dot and 1 for the last, or -1 if a tar has members of these names already. Returns what\n"
-"is made, and the size of it for each sample, as unsigned 64-bit integers; None if there is an entry that is not plain.");
+"Write the samples of a batch as framed records; with form 1 as members of a tar, with form 2 as the bytes that digests\n"
+"are computed from.\n\n"
+"The first four arguments are those of the `Batch` (api/values.py). `maps` is None, or has the features of each signature's\n"
+"samples, None if Python has to make them: for each the number of its entry (0 for the key), the tag of its list and the\n"
+"length of its name, as 32-bit integers, and the name; text is parsed for lists of numbers. For members, the first feature\n"
+"is the key. `lists` is that of the batch, None if all entries are bytes; `rule` is the key rule by which members are named:\n"
+"0 for the first dot, 1 for the last, or -1 if the samples come from a tar with these names. Returns the output, and its\n"
+"size for each sample, as unsigned 64-bit integers; None if an entry is not plain.");
 
 static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL, *result = NULL;
@@ -426,8 +426,8 @@ static unsigned char *put_in_line(unsigned char *out, const Samples *samples, co
 }
 
 PyDoc_STRVAR(index_lines_doc, "index_lines(data, rows, places, signatures, begin)\n--\n\n"
-"The lines of samples in an index file of DALI; None if the name of a member may have a blank.\n\n"
-"The first four arguments are those of the `Batch` (samples/grouping.py); `begin` is the offset of the data in the tar.");
+"Return the lines of samples in an index file of DALI; None if the name of a member may have a blank.\n\n"
+"The first four arguments are those of the `Batch` (api/values.py); `begin` is the offset of the data in the tar.");
 
 static PyObject *index_lines(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL;

@@ -1,12 +1,12 @@
-/* An op of TensorFlow that reads batches of records from local shards, and the features of their examples.
+/* A TensorFlow op that reads batches of records from local shards, and parses the features of their examples.
 
-   `Tar2tfRecords(first, last, seed)` gives the records at positions `first` to `last - 1` of all, in their order or in the
-   random order of a seed (`permuted` in records.h); of these, one host of several gets every n-th. Examples of the usual
-   form become tensors at once, one for each feature, without a copy of the message. If one record of a batch has another
-   form, all messages of the batch are returned instead, and TensorFlow parses them, with its own errors.
+   `Tar2tfRecords(first, last, seed)` returns the records at positions `first` to `last - 1` of all shards, in stored order
+   or in the random order of a seed (`permuted` in records.h); with several hosts, each gets every n-th of these. Examples of the usual
+   form become tensors at once, one for each feature, without a copy of the message. If a record of a batch has another
+   form, the op returns all messages of the batch instead, and TensorFlow parses them, and raises its own errors.
 
-   The functions of TensorFlow's C API are looked up in the libraries that the process has loaded, so that building needs
-   nothing of TensorFlow, and one build serves all versions. Where one is missing, there is no op, and tf.data reads. */
+   The functions of TensorFlow's C API are looked up in the libraries that the process has loaded, so that the build does
+   not need TensorFlow, and one build serves all versions. If a function is missing, there is no op, and tf.data reads. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -214,7 +214,7 @@ typedef struct {
     char *data[MOST_COLUMNS];
 } Task;
 
-/* Write a record's content into the tensors; 0 if its example has not the usual form. */
+/* Write a record's content into the tensors; 0 if its example does not have the usual form. */
 static int put_record(Task *task, int64_t row, bytes_t message, bytes_t end) {
     Reader *reader = task->reader;
     if (task->in_messages) return tf.copy_string(task->data[0] + 24 * row, (const char *)message, (size_t)(end - message)), 1;
@@ -285,7 +285,7 @@ static int allocate(Task *task) {
     return 1;
 }
 
-/* Read all records of a batch; 0 without a fault if one has not the usual form. */
+/* Read all records of a batch; 0 without a fault if one does not have the usual form. */
 static int put_all(Task *task, Fault *fault) {
     char *buffer = NULL;
     int64_t room = 0, last;
