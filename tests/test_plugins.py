@@ -31,10 +31,11 @@ def tar(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = install(tmp_path_factory.mktemp("packages"))
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(folder)
+    return folder
 
 
 def run(*arguments: object, code: int = 0) -> str:
@@ -175,3 +176,18 @@ class TestAddedOp(OpSuite):
     @pytest.fixture
     def sample(self) -> Sample:
         return {"__key__": "a", "txt": b"words", "cls": b"1"}
+
+
+def test_a_shard_that_only_its_name_identifies_is_read_by_every_command(
+    tar: Path, tmp_path: Path, installed: Path
+) -> None:
+    module = installed / "parts" / "ljson.py"
+    text = module.read_text().replace('listed_as="*.ljson",', 'listed_as="*.ljson", named_only=True,')
+    module.write_text(text.replace("return not damaged and", "return False and"))
+    shard = tmp_path / "x.ljson"
+    run("convert", tar, "-o", shard)
+    run("verify", shard)
+    assert "two" not in run("inspect", shard, "--json")
+    script = "import sys, tar2tf_cli; print([sample['txt'] for sample in tar2tf_cli.open_records(sys.argv[1])])"
+    done = subprocess.run([sys.executable, "-c", script, shard], capture_output=True, text=True, timeout=SECONDS)
+    assert (done.stdout, done.stderr) == ("[b'one', b'three']\n", "")

@@ -132,12 +132,17 @@ class Summary:
 
 
 def _grouped(errors: Sequence[Mapping[str, object]], most: int = 3) -> str:
-    """Return the messages of the most frequent kinds of faults, each with its count and the key of the first one."""
+    """Return the messages of the most frequent kinds of faults, each with its count and where the first one is."""
     kinds: dict[str, list[Mapping[str, object]]] = {}
     for error in errors:
         kinds.setdefault(str(error["message"]), []).append(error)
-    some = [f"{len(alike):,} x {text}, first: {alike[0]['key']}" for text, alike in [*kinds.items()][:most]]
+    some = [f"{len(alike):,} x {text}, first: {_where(alike[0])}" for text, alike in [*kinds.items()][:most]]
     return "; ".join(some)
+
+
+def _where(error: Mapping[str, object]) -> object:
+    """Return the key, member or shard of a fault, whichever is the first to be known."""
+    return error["key"] or error["member"] or error["shard"]
 
 
 def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:

@@ -42,7 +42,7 @@ from tar2tf_cli.formats.tfrecord import (
     read_index,
 )
 from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_path_for_energon, index_writer
-from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format, unreadable
+from tar2tf_cli.inputs.open_shard import OpenShard, format_by_name, not_a_shard, shard_format, unreadable
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     NotAdjacentTarError,
@@ -320,7 +320,7 @@ class Indexes:
         if index is None:
             requested = file and file()  # each costs a round trip in a bucket
             head = ranges.read(shard.item, 0, _HEAD)
-            method, layout = compression_of(head), self._layout_of(head)
+            method, layout = compression_of(head), self._layout_of(head, shard.name)
             data = requested.result() if requested and not method else None
             index = None if data is None else layout.parse_index(data, shard, ranges)
             if index is None:
@@ -334,8 +334,8 @@ class Indexes:
         """Return the layout of a shard format by its name."""
         return self._layouts.get(name) or self._layouts.setdefault(name, UnitLayout(find_format(name), self.key_split))
 
-    def _layout_of(self, head: bytes) -> Layout:
-        kind = format_of(head)
+    def _layout_of(self, head: bytes, name: str) -> Layout:
+        kind = format_of(head) or format_by_name(head, name)
         return self.layout(kind.name if kind else DEFAULT_FORMAT)
 
     def _decompressed(self, shard: DatasetShard, method: str) -> ShardIndex:
@@ -343,7 +343,7 @@ class Indexes:
         log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layout(DEFAULT_FORMAT)
         try:
             with OpenShard(shard.source, shard.item, streams=log) as opened:
-                head, layout = opened.head, self._layout_of(opened.head)
+                head, layout = opened.head, self._layout_of(opened.head, shard.name)
                 index = layout.read(opened, shard)
                 while opened.read(_READ):
                     pass

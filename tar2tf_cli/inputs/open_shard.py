@@ -11,7 +11,7 @@ from tar2tf_cli.api.shard_format import NO_TRAITS, FormatTraits, ShardFormat
 from tar2tf_cli.api.source import OnBytes, Source
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
-from tar2tf_cli.plugins import find_format, format_of, formats
+from tar2tf_cli.plugins import find_format, format_of, formats, plugin_formats
 
 
 class OpenShard:
@@ -65,12 +65,9 @@ class OpenShard:
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read
-        self.format = shard_format(self.head)
-        unknown = not (self.damage or self.format or foreign(self.head))
-        by_name = (one.name for one in formats() if one.traits.named_only and one.is_named(item.name))
-        self.by_name = unknown and (named := next(by_name, None)) is not None  # its bytes do not identify a format
-        if self.by_name:
-            self.format = named
+        named = None if self.damage else format_by_name(self.head, item.name)
+        self.by_name = named is not None  # its bytes do not identify a format
+        self.format = named.name if named else shard_format(self.head)
 
     @property
     def kind(self) -> ShardFormat | None:
@@ -107,6 +104,13 @@ def shard_format(head: bytes) -> str | None:
     """Detect the format of a shard, or a manifest, from the first decompressed bytes, even of most damaged files."""
     found = format_of(head)
     return found.name if found else "manifest" if re.match(_MANIFEST, head) else None
+
+
+def format_by_name(head: bytes, name: str) -> ShardFormat | None:
+    """Return the format that a file's name identifies; None if the first bytes identify one, or something else."""
+    if shard_format(head) or foreign(head):
+        return None
+    return next((one for one in (*formats(), *plugin_formats()) if one.traits.named_only and one.is_named(name)), None)
 
 
 _MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
