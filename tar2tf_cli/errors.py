@@ -302,7 +302,8 @@ class DamagedShardError(SourceError):
     """A shard is damaged: truncated, overwritten, or of the wrong kind.
 
     Args:
-        kind: a word for the fault.
+        kind: a word for the fault, such as `truncated`, `too_large`, `length_crc` or `data_crc`; checking/codes.py
+            explains each.
 
     Attributes:
         lost: the part that was not read, if reading continues after it.

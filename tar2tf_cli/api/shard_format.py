@@ -29,11 +29,13 @@ class FormatTraits(NamedTuple):
         listed_as: patterns of the files for which a folder is searched, such as `*.tar, *.tar.gz`.
         holds: the kind of unit: a `record`, which has features, or a `sample`, which has entries of bytes, and a key
             that is unique in the shard.
-        suffixes: the suffixes of output names, in lower case, and the compression that each implies.
+        suffixes: the suffixes of output names, in lower case, and the compression that each implies. The longest suffix
+            of any format wins; `.gz` alone is TFRecord's.
         compressions: the possible compressions of shards.
         end: bytes after the last unit of a shard.
         one_member: whether a gzip-compressed shard must be a single member, because readers stop after the first.
-        carries_examples: whether a record is a framed tf.train.Example, so that records of other inputs can be copied.
+        carries_examples: whether a record is a tf.train.Example framed as in a TFRecord, with its CRCs, so that records
+            of other inputs can be copied; False for examples in any other frame.
         named_only: whether the name alone identifies a file whose first bytes have no known format, as they may be
             damaged.
     """
@@ -106,7 +108,8 @@ class UnitReader(Protocol):
         """Skip to the next unit after damage, record the skipped bytes in `error.lost`, and return whether a unit was
         found.
 
-        A format need not support this: it may always return False.
+        A format need not support this: it may always return False. The end of `error.lost` is None if the shard ends
+        inside a unit.
         """
 
 
@@ -114,7 +117,7 @@ class ShardFormat(ABC):
     """A kind of shard.
 
     Attributes:
-        name: the format's name in `--to`, `--from` and manifests; the name of its file.
+        name: the format's name in `--to` and manifests; the name of its file.
         traits: its properties.
     """
 
@@ -144,8 +147,8 @@ class ShardFormat(ABC):
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of an index file for a shard that is not compressed, one or several at a time.
 
-        Callers write them next to the shard as SHARD.idx, and pass them to `read_index` later. The format, or another
-        tool for the format, defines the lines.
+        Callers write them next to the shard as SHARD.idx. Where another tool reads indexes of the format, that tool
+        defines the lines; otherwise they are `OFFSET SIZE`, as for TFRecords.
 
         Args:
             stream: the shard at its first byte; if it has `seek`, most of it need not be read.

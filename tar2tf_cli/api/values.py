@@ -117,7 +117,7 @@ class RecordBatch:
     Attributes:
         data: the bytes of all records.
         sizes: the size of each record in bytes, as unsigned 64-bit integers.
-        keys: the key of each sample in the input; empty if the records are copied unchanged.
+        keys: the key of each sample in the input; empty if nothing in the conversion depends on keys, such as a split.
         hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers; empty if the records are copied
             unchanged.
         digests: the digest of each sample, if duplicates are skipped later.

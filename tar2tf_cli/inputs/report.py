@@ -132,7 +132,8 @@ class InputReport:
         return {**self.without_schema(), "schema": self.schema.to_json()}
 
     def without_schema(self) -> dict[str, object]:
-        """Return the fields that differ from an empty report, without the schema, as plain JSON."""
+        """Return the fields that are neither 0 nor empty, and differ from a new report, without the schema, as plain
+        JSON."""
         values = [(name, value) for name, value in vars(self).items() if value and name != "schema"]
         return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values if value != _EMPTY[name]}
 
