@@ -39,8 +39,8 @@ static void copy_row(uint64_t *to, const uint64_t *row, size_t width) {
     else memcpy(to, row, 8 * MOST_WIDTH);
 }
 
-/* Radix sort in place of rows of one or four numbers, by the byte at `shift` of the first one and then the less significant
-   bytes, and then by the others. */
+/* Sort rows of one or four numbers in place, by the first number and then by the others, with a radix sort that begins with
+   the byte at `shift` of the first number. */
 static void sort_rows(uint64_t *rows, size_t count, size_t width, int shift) {
     uint64_t row[MOST_WIDTH], there[MOST_WIDTH];
     if (count > SORTED_AT_ONCE && shift < 0) {

@@ -1,6 +1,6 @@
 /* CRC-32C, tf.train.Examples of the usual form, and random orders: shared by the kernel and the op of TensorFlow.
 
-   A message has the usual form if protobuf would write it like that: each feature once, numbers packed. All functions are
+   A message has the usual form if protobuf would write the same bytes: each feature once, numbers packed. All functions are
    static, need neither Python nor TensorFlow, and read only inside the bytes that they are given. */
 
 #ifndef TAR2TF_RECORDS_H
@@ -245,7 +245,7 @@ static inline uint64_t scattered(uint64_t number) { /* finalizer of splitmix64 *
 }
 
 /* The number at a position of the random order of 0 to `total - 1` that belongs to a seed: a Feistel network over an
-   even number of bits, passed until the number is one of them. Nothing is kept, and any position costs the same. */
+   even number of bits, applied until the number is in range. It needs no state, and takes the same time for any position. */
 static inline uint64_t permuted(uint64_t seed, uint64_t position, uint64_t total) {
     int half = 1;
     while (half < 32 && (uint64_t)1 << 2 * half < total) half++;

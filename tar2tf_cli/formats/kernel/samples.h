@@ -269,7 +269,7 @@ static int as_text(Entry *entry) {
         PyOS_snprintf(out, sizeof entry->number, "%.*e", digits, (double)number);
         value = PyOS_string_to_double(out, NULL, NULL);
     } while ((float)value != number && ++digits < 9);
-    if (!(bits & 0x7FFFFF) && bits << 1 && (digits > 6 || value != (double)number)) return 0; /* uneven neighbours */
+    if (!(bits & 0x7FFFFF) && bits << 1 && (digits > 6 || value != (double)number)) return 0; /* the neighbours of a power of two are at unequal distances */
     if (!(text = PyOS_double_to_string(value, 'r', 0, Py_DTSF_ADD_DOT_0, NULL))) return PyErr_Clear(), 0;
     entry->size = strlen(text);
     if (entry->size < sizeof entry->number) memcpy(out, text, entry->size);
