@@ -34,7 +34,7 @@ COMMANDS = (
 COLUMNS, LINES = 104, 40
 COLUMN, LINE, MARGIN, BAR = 8.4, 20, 18, 34
 COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "36": "#79c0ff"}
-_TEXT = re.compile(r"<details><summary>The same as text</summary>.*?</details>", re.DOTALL)
+_TEXT = re.compile(r"<details><summary>The terminal as text</summary>.*?</details>", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])")
 
 
@@ -152,7 +152,7 @@ def draw(lines: list[list[tuple[str, str]]]) -> str:
 def with_text(page: str, lines: list[list[tuple[str, str]]]) -> str:
     """A page with the lines as text, in place of those that it has."""
     text = "\n".join("".join(character for character, _ in line).rstrip() for line in lines)
-    told = f"<details><summary>The same as text</summary>\n\n```text\n{text.strip()}\n```\n\n</details>"
+    told = f"<details><summary>The terminal as text</summary>\n\n```text\n{text.strip()}\n```\n\n</details>"
     return _TEXT.sub(lambda before: told, page)
 
 
