@@ -7,10 +7,12 @@ import json
 import os
 import re
 from array import array
+from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
+from itertools import islice
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -546,6 +548,9 @@ def _file(path: str) -> tuple[int, int] | str:
 _AT_ONCE: Final = 1 << 20
 _COLUMNS: Final = ("sizes", "records", "lanes", "high", "low")
 _NONE: Final = array("B")
+_NO_OTHERS: Final = [array("Q") for _ in _COLUMNS[2:]]
+_BLOCK_INPUTS: Final = 64
+_BLOCK_UNITS: Final = 1 << 16
 
 
 class PublishedColumns:
@@ -564,23 +569,23 @@ class PublishedColumns:
         divided = output.is_limited or output.limit is not None or conversion.split
         self._together = not (divided or conversion.drop_duplicates is not None)
 
-    def of(self, part: InputUnits) -> SpoolIndex:
-        """Return the sizes of an input's units, summed to one unit if inputs are never divided among shards."""
+    def of(self, part: InputUnits) -> list[array[int]]:
+        """Return the columns of an input's units, summed to one unit if inputs are never divided among shards."""
         index, first, stop = part.spool, part.first, part.stop
-        if self._together:
-            sizes = SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
+        if self._together and first < stop:
+            columns = [array("Q", [index.size(first, stop)]), array("Q", [index.count(first, stop)]), *_NO_OTHERS]
         else:
-            sizes = SpoolIndex()
-            for name in _COLUMNS:
-                if column := getattr(index, name):
-                    setattr(sizes, name, column[first:stop])
+            columns = [getattr(index, name)[first:stop] for name in _COLUMNS]
         if "keys" in self.columns:
-            sizes.keys = index.keys_of(first, stop)
-        return sizes
+            columns.append(index.keys_of(first, stop))
+        return columns
 
 
 class SizesFile(RecordFile):
     """Writes report and unit sizes of each input to a file, in input order: a few bytes for each record.
+
+    Inputs are written in blocks, as small inputs would cost more than their records. A block depends only on the
+    inputs before and in it, so that the file is the same however they were read.
 
     Args:
         path: the file's path.
@@ -590,17 +595,40 @@ class SizesFile(RecordFile):
     def __init__(self, path: str, conversion: Conversion) -> None:
         super().__init__(path)
         self._measure = PublishedColumns(conversion)
-        self._last: Hashable = None  # the last schema
+        self._schema: Schema | None = None  # of the last input
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._reports: list[dict[str, object]] = []
+        self._lengths: list[list[int]] = []  # of each column of each input
+        self._columns = [array("Q") for _ in self._measure.columns]
 
     def add(self, report: InputReport, part: InputUnits) -> None:
         """Append the next input."""
         whole = report.as_before()
-        if report.schema.key != self._last:
-            self._last = report.schema.key
-            whole["schema"] = report.schema.to_json()
-        index = self._measure.of(part)
-        parts = pack_columns({"report": whole}, (_narrow(getattr(index, name)) for name in self._measure.columns))
-        self.write(parts, sum(map(len, parts)))
+        if report.schema is not self._schema:  # inputs that were read together share it
+            if self._schema is None or report.schema.key != self._schema.key:
+                whole["schema"] = report.schema.to_json()
+            self._schema = report.schema
+        columns = self._measure.of(part)
+        self._reports.append(whole)
+        self._lengths.append([*map(len, columns)])
+        for column, more in zip(self._columns, columns, strict=True):
+            column.extend(more)
+        if len(self._reports) == _BLOCK_INPUTS or len(self._columns[0]) >= _BLOCK_UNITS:
+            self._end_block()
+
+    def flush(self) -> None:
+        """Write the inputs so far to the operating system."""
+        self._end_block()
+        super().flush()
+
+    def _end_block(self) -> None:
+        if self._reports:
+            head = {"reports": self._reports, "lengths": self._lengths}
+            parts = pack_columns(head, map(_narrow, self._columns))
+            self._begin_block()
+            self.write(parts, sum(map(len, parts)))
 
 
 def _narrow(column: array[int]) -> array[int]:
@@ -646,7 +674,9 @@ class EarlierConversion:
     ) -> None:
         self._sizes = sizes
         self._measure = PublishedColumns(plan.conversion)
-        self._places = array("Q")  # offsets in the file, by earlier input
+        self._block = lru_cache(maxsize=1)(self._read_block)
+        self._blocks = array("Q")  # offsets in the file
+        self._firsts = array("Q")  # the number of each block's first earlier input
         self._schemas: list[Schema] = []
         self._schema_of = array("Q")  # numbers of the earlier inputs
         self._shards: dict[tuple[str, int], tuple[list[InputRange], ShardReport]] = {}
@@ -672,14 +702,16 @@ class EarlierConversion:
         old = self._before.get(number)
         if old is None:
             return None
-        self._sizes.seek(self._places[old])
-        return self._next(number, self._schemas[self._schema_of[old]])
+        block = bisect_right(self._firsts, old) - 1
+        report, columns = self._block(self._blocks[block])[old - self._firsts[block]]
+        schema = self._schemas[self._schema_of[old]]
+        return InputReport.from_json(report, schema), self._units(number, columns)
 
     def is_as_before(self, number: int, part: InputUnits) -> bool:
         """Whether an unchanged input that was read again has the units recorded earlier."""
         known, units = self.known(number), self._measure.of(part)
         return known is not None and all(
-            getattr(known[1].spool, name) == getattr(units, name) for name in self._measure.columns
+            getattr(known[1].spool, name) == column for name, column in zip(self._measure.columns, units, strict=True)
         )
 
     def close(self) -> None:
@@ -712,24 +744,36 @@ class EarlierConversion:
         """Yield the shards of the earlier conversion with the origins of their records."""
         lanes = lanes_of(plan.conversion, manifest.inputs, plan.shards.splits)
         planner = ShardPlanner(plan.work, lanes, tracked=True)
-        for number in range(len(manifest.inputs)):
-            self._places.append(self._sizes.tell())
-            yield from planner.add(number, self._next(number)[1])
+        for number, columns in self._in_order(len(manifest.inputs)):
+            yield from planner.add(number, self._units(number, columns))
         yield from planner.finish()
 
-    def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, InputUnits]:
-        """Read the report and sizes of the next input; in the first pass, it may share the previous input's schema."""
+    def _in_order(self, count: int) -> Iterator[tuple[int, list[array[int]]]]:
+        """Yield the number and columns of each earlier input, and note its block and schema."""
+        while (first := len(self._schema_of)) < count:
+            self._firsts.append(first)
+            self._blocks.append(self._sizes.tell())
+            for number, (report, columns) in enumerate(self._block(self._blocks[-1]), first):
+                if "schema" in report:  # otherwise that of the previous input
+                    self._schemas.append(Schema.from_json(report["schema"]))
+                self._schema_of.append(len(self._schemas) - 1)
+                yield number, columns
+
+    def _read_block(self, offset: int) -> list[tuple[dict[str, Any], list[array[int]]]]:
+        """Read the report and columns of each input in the block at an offset."""
+        self._sizes.seek(offset)
         head, columns = unpack_columns(self._sizes)
-        own = head["report"].pop("schema", None)
-        if schema is None:
-            if own:
-                self._schemas.append(Schema.from_json(own))
-            self._schema_of.append(len(self._schemas) - 1)
-            schema = self._schemas[-1]
+        rest = [iter(column) for column in columns]
+        return [
+            (report, [array("Q", islice(column, length)) for column, length in zip(rest, lengths, strict=True)])
+            for report, lengths in zip(head["reports"], head["lengths"], strict=True)
+        ]
+
+    def _units(self, number: int, columns: list[array[int]]) -> InputUnits:
         units = SpoolIndex()
         for name, column in zip(self._measure.columns, columns, strict=True):
-            setattr(units, name, array("Q", column))
-        return InputReport.from_json(head["report"], schema), InputUnits(number, units, 0, len(units.sizes))
+            setattr(units, name, column)
+        return InputUnits(number, units, 0, len(units.sizes))
 
 
 def _renumbered(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> dict[int, int]:

@@ -148,9 +148,9 @@ class InputReport:
             "matched": self.matched,
             "unmatched": self.unmatched,
             "unmatched_keys": self.unmatched_keys,
-            "groups": [*self.groups[:1], *self.groups[-1:]],
+            "groups": self.groups and [self.groups[0], self.groups[-1]],
             "faulty_before": self.faulty,
-            "lost_before": [part.to_json() for part in self.lost],
+            "lost_before": (self.errors or self.lost_before) and [part.to_json() for part in self.lost],
         }
         return {name: _ordered(value) for name, value in kept.items() if value}
 

@@ -334,6 +334,20 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
     assert every_file(place.out) == every_file(place.fresh)
 
 
+def test_an_update_finds_each_of_more_inputs_than_a_block_of_sizes_has(tmp_path: Path) -> None:
+    place = Backend(tmp_path, output={"records_per_shard": 10})
+    for number in range(140):
+        place.tar(f"a{number:03d}.tar", number, 1 + number % 2)
+    place.convert()
+    (place.bucket / "a001.tar").unlink()
+    place.tar("a100.tar", 1000, 1)
+    assert "a100.tar" in place.update()
+    assert place.update() == []
+    place.tar("b.tar", 2000)
+    assert "a000.tar" not in place.update()
+    assert place.made.kept == 20
+
+
 def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to(tmp_path: Path) -> None:
     place = Backend(tmp_path)
     place.tar("a.tar", 0, 1000)
