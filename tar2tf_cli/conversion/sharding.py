@@ -372,7 +372,7 @@ class ShardPlanner:
     def _fill(self, units: LaneUnits) -> Iterator[PlannedShard]:
         """Add units to the shards of their lane, and yield each shard that is full."""
         lane, source, part, unit, count = units
-        part, end = part._replace(spool=part.spool.loaded()), unit + count
+        part, end = InputUnits(part.group, part.spool.loaded(), part.first, part.stop), unit + count
         while unit < end:
             shard = self._opened(lane)
             stop = min(self._limits.room(shard, part.spool, unit), end)

@@ -277,13 +277,15 @@ class ReadOptions(NamedTuple):
 
     def rules(self, rules: ReadRules) -> ReadRules:
         """Return the rules for reading the input, derived from those of the conversion."""
-        tar = rules.tar._replace(
-            regroup=self.regroup or rules.tar.regroup,
-            sizes_only=self.sizes_only,
-            trusted=self.trusted,
-            ahead=LOOK_AHEAD if self.ahead else 0,
-        )
-        return rules._replace(tar=tar, small=self.small)
+        if self.regroup or self.sizes_only or self.trusted or self.ahead:
+            tar = rules.tar._replace(
+                regroup=self.regroup or rules.tar.regroup,
+                sizes_only=self.sizes_only,
+                trusted=self.trusted,
+                ahead=LOOK_AHEAD if self.ahead else 0,
+            )
+            rules = rules._replace(tar=tar)
+        return rules._replace(small=True) if self.small else rules
 
 
 _DEFAULT = ReadOptions()
