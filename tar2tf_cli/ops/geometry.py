@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext, Samples
 from tar2tf_cli.api.values import KEY, Sample
@@ -23,6 +20,10 @@ from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import IMAGE_ENTRIES, missing_entry, runs_own_code
 from tar2tf_cli.ops.image import MOVES
 from tar2tf_cli.ops.positions import BoxList, find_boxes, find_points
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAPS: Final = "__geometry__"
 """The entry in which a function may return how it moved images: eight numbers by entry, or None for no move."""
@@ -207,6 +208,8 @@ def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) 
         form: the format.
         size: height and width of the image if the numbers are fractions of it.
     """
+    import numpy as np
+
     if form == "yxyx":
         edges = numbers[:, [1, 0, 3, 2]]
     elif form == "xyxy":
@@ -220,6 +223,8 @@ def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) 
 
 def from_edges(edges: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:
     """Convert boxes from left, top, right and bottom to another format; the inverse of `to_edges`."""
+    import numpy as np
+
     if size:
         edges = edges / np.array([size[1], size[0]] * 2, np.float64)
     if form == "yxyx":
@@ -265,6 +270,8 @@ def locate_points(sample: Sample, points: Points, size: Size) -> NDArray[np.floa
     Raises:
         SampleError: when the sample lacks the points, or a point has too few numbers.
     """
+    import numpy as np
+
     found = find_points(sample, points.at, len(points.format))
     if found is None:
         return None
@@ -277,6 +284,8 @@ def locate_points(sample: Sample, points: Points, size: Size) -> NDArray[np.floa
 
 def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
     """Return the faults of invalid boxes by box number: NaN, no area, outside the image."""
+    import numpy as np
+
     height, width = size
     faults: dict[int, str] = {}
     for number, (left, top, right, bottom) in enumerate(edges.tolist()):
@@ -293,6 +302,8 @@ def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
 
 
 def _move_points(sample: Sample, points: Points, moves: Sequence[Move]) -> None:
+    import numpy as np
+
     stride = len(points.format)
     found = find_points(sample, points.at, stride)
     if found is None or not len(numbers := found.numbers()):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.values import Array, Sample
 from tar2tf_cli.errors import SampleError, UsageError
@@ -18,7 +15,11 @@ from tar2tf_cli.ops.annotations import NO_LISTS
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY, SelectJSON, to_selection
 
-Numbers: TypeAlias = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
 
 SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
 """Names of the four lists of the Object Detection API."""
@@ -351,6 +352,8 @@ class _BoxLines(BoxList):
         self._lines = [line.split() for line in text.decode("utf-8-sig", "replace").splitlines() if line.strip()]
 
     def numbers(self) -> Numbers:
+        import numpy as np
+
         rows: list[list[float]] = []
         for number, parts in enumerate(self._lines, 1):
             try:
@@ -404,6 +407,8 @@ class ArrayEntry:
 
     def write(self, values: NDArray[np.generic]) -> None:
         """Write values with the dtype and form of the array; whole numbers are rounded."""
+        import numpy as np
+
         dtype, kind = self.value.dtype, type(self.value)
         rounded = np.rint(values) if dtype.kind in "iu" and values.dtype.kind == "f" else values
         made = rounded.astype(dtype)
@@ -424,6 +429,8 @@ class _BoxColumns(BoxList):
         self._names = [f"{prefix}/{side}" for side in SIDES]
 
     def numbers(self) -> Numbers:
+        import numpy as np
+
         columns = [np.atleast_1d(self._sample[name]) for name in self._names]
         for name, column in zip(self._names, columns, strict=True):
             _check_length(name, len(column), len(columns[0]))
@@ -435,6 +442,8 @@ class _BoxColumns(BoxList):
         return named or _texts(self._sample.get(f"{folder}/label", ()))
 
     def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
+        import numpy as np
+
         for name, column in zip(self._names, numbers[kept].T, strict=True):
             self._write(name, column.astype(np.float32))
         folder = f"{self._prefix.rpartition('/')[0]}/"
@@ -536,6 +545,8 @@ def _rows(values: Iterable[object], length: int, what: str) -> Numbers:
     Raises:
         SampleError: for a list that does not have that many numbers.
     """
+    import numpy as np
+
     rows: list[list[float]] = []
     for number, value in enumerate(values):
         shown = "null" if value is None else repr(value)

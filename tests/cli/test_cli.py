@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -210,17 +211,17 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "humanfriendly", "tqdm", "isal"}
-NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.store"}
+STORES = {f"tar2tf_cli.stores.{name}" for name in ("client", "cloud", "curl", "objects", "source", "transfer")}
+NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", *STORES}
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
 STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging", "inspect", "dis"}
-OPS = {f"tar2tf_cli.ops.{name}" for name in ("image", "fields", "func")}
-CONVERSION = {f"tar2tf_cli.conversion.{name}" for name in ("changes", "dry_run", "earlier", "estimate", "late_entries")}
-CONVERSION |= {f"tar2tf_cli.conversion.{name}" for name in ("manifest_model", "placing", "targets", "update_planner")}
-LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
+OURS = {f"tar2tf_cli.{name}" for name in ("ops.image", "ops.fields", "ops.func", "ops.geometry", "conversion.preview")}
+OURS |= {f"tar2tf_cli.{name}" for name in ("conversion.targets", "compat.transformations", "datasets.records")}
+LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OURS
 """Modules that take a millisecond or more to import, or that few conversions need."""
 
-COMMANDS = {
-    "convert": ({"tar2tf_cli.compat.transformations"}, 100),
+COMMANDS: dict[str, tuple[set[str], int]] = {
+    "convert": (set(), 100),
     "verify": ({"json", "tempfile", "tar2tf_cli.inputs.manifest"}, 70),
     "inspect": ({"json", "tar2tf_cli.inputs.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
@@ -237,6 +238,17 @@ def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command:
     assert "tar2tf_cli.cli" in loaded
     assert loaded & (LATE | unneeded) == set()
     assert sum(name.startswith("tar2tf_cli") for name in loaded) <= most
+
+
+def test_modules_that_are_not_to_be_imported_exist() -> None:
+    named = {*LATE, *(name for unneeded, _ in COMMANDS.values() for name in unneeded)}
+    assert all(find_spec(name) for name in named if name.startswith("tar2tf_cli"))
+
+
+def test_ops_on_images_import_no_library_of_images_before_the_workers_are_forked(tmp_path: Path) -> None:
+    ops = ["--op", "decode:jpg", "--op", "resize:jpg,32x32", "--op", "flip:jpg,0.5"]
+    loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"), *ops, "-q", "-j", "2")
+    assert not loaded & {"numpy", "cv2", "simplejpeg"}
 
 
 def test_inspect_of_a_few_numbers_imports_no_numpy(tmp_path: Path) -> None:
