@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.ops.select import Select
 
 _HASHED_AT_ONCE: Final = 1 << 12
+_COPIED_AT_ONCE: Final = 4 << 20  # bytes of joined samples that the kernel gets in one piece
 
 
 class SampleRange(NamedTuple):
@@ -391,7 +392,8 @@ class JoinedShards(Joined):
 
     def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
         samples: Sequence[Sample] | None = None
-        if self._key is None and all(self._open.kinds[place.file].name == "tar" for place in places):
+        small = sum(place.size for place in places) <= _COPIED_AT_ONCE
+        if small and self._key is None and all(self._open.kinds[place.file].name == "tar" for place in places):
             samples = plain_samples_in([self._data(place) for place in places], self._key_split)
         return samples or super().read_all(places)
 
