@@ -168,8 +168,8 @@ def test_a_second_run_changes_nothing_and_keeps_what_the_user_wrote(shards: Path
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        ("x.tar", a_tar(members(3, 1)), "the key '0003' is also that of a sample in train-000.tar"),
-        ("x.tar", a_tar([*members(50, 2), *members(50, 1)]), "members of the sample '0050' are not adjacent"),
+        ("x.tar", a_tar([*members(60, 2), *members(3, 1)]), "the key '0003' is also that of a sample in train-000.tar"),
+        ("x.tar", a_tar([*members(50, 3), *members(51, 1)]), "members of the sample '0051' are not adjacent"),
         ("x.tar", a_tar([("nothing", b"")]), "has no samples"),
         ("x.tar", a_tar(members(50, 1)) * 2, "several tars end to end"),
         ("x{1,2}.tar", a_tar(members(50, 1)), "takes for a template"),

@@ -133,6 +133,17 @@ def test_a_point_stays_on_its_pixel(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", MOVES)
+def test_points_whose_y_comes_first_move_as_the_others_do(op: str) -> None:
+    made = [
+        follow({"__key__": "k", "jpg": pixels(), "json": points}, op, points=f"json:*,format={form}")
+        for form, points in (("xy", b"[[4, 3], [15, 10]]"), ("yx", b"[[3, 4], [10, 15]]"))
+    ]
+    xy, yx = (json.loads(sample["json"]) for sample in made)
+    assert yx == [point[::-1] for point in xy]
+    assert len(yx) == 2
+
+
+@pytest.mark.parametrize("op", MOVES)
 def test_a_mask_goes_through_its_images_moves_as_by_the_op_with_nearest(op: str) -> None:
     rng = np.random.default_rng(5)
     mask = rng.integers(1, 5, (20, 30, 1), np.uint8)
