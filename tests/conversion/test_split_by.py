@@ -166,3 +166,25 @@ def test_numbers_and_values_without_splits_are_refused(path: str, options: dict[
     shards = options.pop("num_shards", None)
     with pytest.raises(UsageError, match=what):
         Conversion("in", Output(path, num_shards=shards), **options)
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "message"),
+    [
+        (
+            "<split>-<>.record",
+            ["--split", "train=0.6,val=0.4", "--num-shards", "train=3"],
+            "--num-shards has train, but --split has train, val\n  give a number for each split",
+        ),
+        (
+            "x-<>.record",
+            ["--num-shards", "train=3"],
+            "--num-shards has a number for each split, but the output path has no <split>",
+        ),
+    ],
+)
+def test_numbers_of_shards_name_the_splits_of_the_output(
+    output: str, options: list[str], message: str, bucket: Path, tmp_path: Path
+) -> None:
+    done = tar2tf("convert", bucket, "-o", tmp_path / output, *options)
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
