@@ -17,6 +17,10 @@ MOST_CASES = 40
 """The most cases run of each test function that covers a mutant."""
 
 
+QUIET = ["-x", "-q", "--tb=line", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--timeout", "120"]
+"""Arguments of pytest that stop at the first failure."""
+
+
 def function_of(name: str) -> str:
     """The name of a test without its parameters."""
     return name.partition("[")[0]
@@ -25,16 +29,24 @@ def function_of(name: str) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that were not chosen, and most cases of those that have many."""
+    if "MUTATION_COLLECT" in os.environ:  # each trial chooses its own
+        return
+    chosen = None
+    if "MUTATION_CHOSEN" in os.environ:
+        chosen = {*Path(os.environ["MUTATION_CHOSEN"]).read_text().split("\n")}
+    kept = choose(items, chosen)
+    config.hook.pytest_deselected(items=[*{*items} - {*kept}])
+    items[:] = kept
+
+
+def choose(items: list[pytest.Item], chosen: set[str] | None) -> list[pytest.Item]:
+    """Return some cases of the test functions with the chosen names; if none are chosen, one case of each, reversed."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(function_of(item.nodeid), []).append(item)
-    if "MUTATION_CHOSEN" in os.environ:
-        chosen = {*Path(os.environ["MUTATION_CHOSEN"]).read_text().split("\n")}
-        kept = [item for name, of in cases.items() if name in chosen for item in of[:: -(-len(of) // MOST_CASES)]]
-    else:
-        kept = [of[-1] for of in cases.values()][::-1]
-    config.hook.pytest_deselected(items=[*{*items} - {*kept}])
-    items[:] = kept
+    if chosen is None:
+        return [of[-1] for of in cases.values()][::-1]
+    return [item for name, of in cases.items() if name in chosen for item in of[:: -(-len(of) // MOST_CASES)]]
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

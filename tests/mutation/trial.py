@@ -6,15 +6,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import cache_from_source
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutation.collected import Trial, in_functions
 from tests.mutation.coverage import PACKAGE, CoverageMap, Test, copy_repository, environment
 from tests.mutation.mutants import Mutant
+from tests.mutation.plugin import QUIET
 from tests.mutation.warm import Request
 
 FIRST = 10.0
@@ -42,10 +42,14 @@ class Laboratory:
         self._folder = copy_repository(folder)
         self._coverage = coverage
         self._seconds = seconds
-        self._warm = subprocess.Popen(
-            [sys.executable, self._folder / "tests/mutation/warm.py"],
+        self._fresh = self._server("warm")
+        self._collected = self._server("collected", TAR2TF_PURE="1", MUTATION_COLLECT="1")
+
+    def _server(self, module: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"tests.mutation.{module}"],
             cwd=self._folder,
-            env=environment(self._folder),
+            env=environment(self._folder, MUTATION_FAILED=str(self._folder / "failed"), **variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,33 +64,33 @@ class Laboratory:
         first, last = (sum(so_far <= most for so_far in took) for most in (FIRST, self._seconds))
         room = f"tests/{mutant.room}"
         names = [test.name for test in tests[: max(last, 1)]] or [room] * (self._folder / room).exists()
-        batches = [batch for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
-        found_by = next(filter(None, (self._found_by(mutant, batch) for batch in batches)), "")
+        trials = [(batch, False) for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
+        if tests and in_functions(source, mutant.source):  # what ran before the change is tried again without it
+            trials = [*((batch, True) for batch, _ in trials), *trials[:1]]
+        found_by = next(filter(None, (self._found_by(mutant, *trial) for trial in trials)), "")
         return Outcome(mutant, found_by, len(names), len(tests), time.monotonic() - begin)
 
-    def _found_by(self, mutant: Mutant, names: list[str]) -> str:
+    def _found_by(self, mutant: Mutant, names: list[str], quick: bool) -> str:
         """Name the first test or file that fails with a mutant, twice, and passes without it; empty if none does."""
         while names:
-            with self._holding(mutant):
-                failed = self._failing(names)
+            failed = self._failing_with(mutant, names, quick)
             again = [name for name in names if name == failed or name.startswith(f"{failed}::")]
-            if not again or (not self._failing(again) and self._fails_again(mutant, again)):
+            if not again or (not self._failing(again) and self._failing_with(mutant, again, quick)):
                 return failed
             names = [name for name in names if name not in again]
         return ""
 
-    def _fails_again(self, mutant: Mutant, names: list[str]) -> bool:
-        """Whether tests fail with a mutant once more, as a busy machine makes a test fail now and then."""
-        with self._holding(mutant):
-            return bool(self._failing(names))
-
-    @contextmanager
-    def _holding(self, mutant: Mutant) -> Iterator[None]:
+    def _failing_with(self, mutant: Mutant, names: list[str], quick: bool) -> str:
+        """Run tests with a mutant; quickly: in a process that has imported the package, and replaces functions."""
         path = self._folder / PACKAGE / mutant.file
         original = path.read_text()
-        self._write(path, mutant.source)
+        self._write(path, mutant.source)  # in both cases, since tests start processes
         try:
-            yield
+            if not quick:
+                return self._failing(names)
+            log = str(self._folder / "log")
+            trial = Trial(names, str(path), original, mutant.source, log, 3 * self._seconds + 60)
+            return self._failed(self._collected, trial)
         finally:
             self._write(path, original)
 
@@ -100,29 +104,30 @@ class Laboratory:
 
         Whole folders are run with the kernel, one case of each test.
         """
-        chosen, failed = self._folder / "chosen", self._folder / "failed"
-        variables = {"MUTATION_FAILED": str(failed)}
+        chosen = self._folder / "chosen"
+        variables = {}
         if "::" in names[0]:
             chosen.write_text("\n".join(names))
-            variables |= {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
-        failed.write_text("")
+            variables = {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
         files = dict.fromkeys(name.partition("::")[0] for name in names)
-        quiet = ["-x", "-q", "--tb=line", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--timeout", "120"]
-        quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is warm
-        code = self._run(Request([*quiet, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60))
+        quiet = [*QUIET, "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is warm
+        request = Request([*quiet, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60)
+        return self._failed(self._fresh, request)
+
+    def _failed(self, server: subprocess.Popen[str], request: Request | Trial) -> str:
+        failed = self._folder / "failed"
+        failed.write_text("")
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
         if code in (0, 5):  # 5 is "no tests ran"
             return ""
         if code < 0:
             return "a time limit"
         end = (self._folder / "log").read_text().splitlines()[-1:]
         return next(iter(failed.read_text().splitlines()), f"pytest, which ended with {code}: {''.join(end)}")
-
-    def _run(self, request: Request) -> int:
-        assert self._warm.stdin is not None
-        assert self._warm.stdout is not None
-        self._warm.stdin.write(json.dumps(request) + "\n")
-        self._warm.stdin.flush()
-        return int(self._warm.stdout.readline())
 
 
 def in_order(mutant: Mutant, tests: list[Test]) -> list[Test]:

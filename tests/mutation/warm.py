@@ -34,31 +34,39 @@ class Request(NamedTuple):
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    answers = os.dup(1)
+    requests, answers = os.fdopen(os.dup(0)), os.dup(1)
     os.dup2(2, 1)
     for name in PACKAGES:
         with suppress(ImportError):
             importlib.import_module(name)
     gc.freeze()
-    for line in sys.stdin:
+    for line in requests:
         request = Request(*json.loads(line))
-        pid = os.fork()
-        if not pid:
-            os.close(answers)
-            _run(request)
-        os.write(answers, b"%d\n" % _wait(pid, request.seconds))
+        if fork(answers, request.log, request.seconds):
+            os.environ.update(request.variables)
+            run_pytest(request.arguments)
 
 
-def _run(request: Request) -> NoReturn:
+def fork(answers: int, log: str, seconds: float) -> bool:
+    """Fork a process that prints to a file, wait for it and write its exit code; true in that process."""
+    pid = os.fork()
+    if pid:
+        os.write(answers, b"%d\n" % _wait(pid, seconds))
+        return False
+    os.close(answers)
     os.setsid()
-    log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for stream, target in ((nothing, 0), (log, 1), (log, 2)):
+    for stream, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(stream, target)
-    os.environ.update(request.variables)
+    return True
+
+
+def run_pytest(arguments: list[str], *plugins: object) -> NoReturn:
+    """End this process with the exit code of pytest, 3 if it raises."""
     code = 3
     try:
-        code = int(importlib.import_module("pytest").main(request.arguments))
+        code = int(importlib.import_module("pytest").main(arguments, plugins=plugins))
     except BaseException:
         traceback.print_exc()
     finally:
