@@ -23,8 +23,9 @@ def main() -> int:
     begin, coverage = time.monotonic(), CoverageMap.load()
     mutants = draw(options.seed, options.count, options.rooms)
     free: queue.SimpleQueue[Laboratory] = queue.SimpleQueue()
-    for number in range(options.processes):
-        free.put(Laboratory(HOME / f"copy-{number}", coverage, options.seconds))
+
+    def begun(number: int) -> Laboratory:
+        return Laboratory(HOME / f"copy-{number}", coverage, options.seconds)
 
     def tried(mutant: Mutant) -> Outcome:
         laboratory = free.get()
@@ -36,6 +37,8 @@ def main() -> int:
         return outcome
 
     with ThreadPoolExecutor(options.processes) as pool:
+        for laboratory in pool.map(begun, range(options.processes)):
+            free.put(laboratory)
         outcomes = [*pool.map(tried, mutants)]
     of, found = (Counter(one.mutant.room for one in outcomes if one.found_by or every) for every in (True, False))
     print("\n" + "\n".join(f"{room:<12}{found[room]:>3} of {of[room]}" for room in sorted(of)))

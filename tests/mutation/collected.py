@@ -1,7 +1,8 @@
 """Run chosen tests in forks of a pytest that has collected all tests, with the code of a file's functions replaced.
 
 Importing the package and collecting a few files of tests takes longer than most tests. Each line of standard input is a
-trial in JSON, each line of standard output its exit code, negative after a signal.
+trial in JSON, each line of standard output its exit code, negative after a signal; the first says that all are
+collected.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Server:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         gc.freeze()
+        os.write(self._answers, b"0\n")
         for line in self._requests:
             trial = Trial(*json.loads(line))
             if fork(self._answers, trial.log, trial.seconds):
@@ -87,4 +89,4 @@ def _codes(code: CodeType) -> list[CodeType]:
 
 
 if __name__ == "__main__":
-    run_pytest(QUIET, Server())
+    run_pytest([*QUIET], Server())

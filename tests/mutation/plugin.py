@@ -17,7 +17,10 @@ MOST_CASES = 40
 """The most cases run of each test function that covers a mutant."""
 
 
-QUIET = ["-x", "-q", "--tb=line", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--timeout", "120"]
+QUIET = (
+    *("-x", "-q", "--tb=line", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--timeout", "120"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of modules that are imported already
+)
 """Arguments of pytest that stop at the first failure."""
 
 

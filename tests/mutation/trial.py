@@ -44,6 +44,7 @@ class Laboratory:
         self._seconds = seconds
         self._fresh = self._server("warm")
         self._collected = self._server("collected", TAR2TF_PURE="1", MUTATION_COLLECT="1")
+        self._answer(self._collected)  # that it has imported the package, which no mutant may have changed before
 
     def _server(self, module: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -110,18 +111,21 @@ class Laboratory:
             chosen.write_text("\n".join(names))
             variables = {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
         files = dict.fromkeys(name.partition("::")[0] for name in names)
-        quiet = [*QUIET, "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is warm
-        request = Request([*quiet, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60)
+        request = Request([*QUIET, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60)
         return self._failed(self._fresh, request)
+
+    @staticmethod
+    def _answer(server: subprocess.Popen[str]) -> int:
+        assert server.stdout is not None
+        return int(server.stdout.readline())
 
     def _failed(self, server: subprocess.Popen[str], request: Request | Trial) -> str:
         failed = self._folder / "failed"
         failed.write_text("")
         assert server.stdin is not None
-        assert server.stdout is not None
         server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
-        code = int(server.stdout.readline())
+        code = self._answer(server)
         if code in (0, 5):  # 5 is "no tests ran"
             return ""
         if code < 0:
