@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import time
 from collections.abc import Generator
 from inspect import CO_OPTIMIZED
 from types import CodeType, FunctionType
@@ -17,12 +18,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.mutation.plugin import QUIET, choose
+from tests.mutation.plugin import DEADLINE, QUIET, choose
 from tests.mutation.warm import fork, run_pytest
 
 
 class Trial(NamedTuple):
-    """Names of test functions, a file of the package, its source with a mutant, a file for output, and a time limit."""
+    """Names of test functions, a file of the package, its source with a mutant, a file for output, and seconds."""
 
     names: list[str]
     file: str
@@ -45,9 +46,10 @@ class Server:
         os.write(self._answers, b"0\n")
         for line in self._requests:
             trial = Trial(*json.loads(line))
-            if fork(self._answers, trial.log, trial.seconds):
+            if fork(self._answers, trial.log, 3 * trial.seconds + 120):
                 replace_functions(trial.file, trial.original, trial.mutated)
-                session.items = choose(session.items, {*trial.names})
+                DEADLINE[0] = time.monotonic() + trial.seconds
+                session.items = choose(session.items, trial.names)
                 return (yield)
         session.items = []
         return (yield)

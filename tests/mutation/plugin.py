@@ -6,12 +6,17 @@ each runs, and those that need servers run last. MUTATION_PASSED and MUTATION_FA
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 FAILED, PASSED = map(os.environ.get, ("MUTATION_FAILED", "MUTATION_PASSED"))  # tests change the environment
+
+DEADLINE = [math.inf]
+"""Time of the monotonic clock after which tests are skipped."""
 
 MOST_CASES = 40
 """The most cases run of each test function that covers a mutant."""
@@ -32,24 +37,36 @@ def function_of(name: str) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that were not chosen, and most cases of those that have many."""
+    DEADLINE[0] = time.monotonic() + float(os.environ.get("MUTATION_SECONDS", "inf"))
     if "MUTATION_COLLECT" in os.environ:  # each trial chooses its own
         return
     chosen = None
     if "MUTATION_CHOSEN" in os.environ:
-        chosen = {*Path(os.environ["MUTATION_CHOSEN"]).read_text().split("\n")}
+        chosen = Path(os.environ["MUTATION_CHOSEN"]).read_text().split("\n")
     kept = choose(items, chosen)
     config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
 
 
-def choose(items: list[pytest.Item], chosen: set[str] | None) -> list[pytest.Item]:
-    """Return some cases of the test functions with the chosen names; if none are chosen, one case of each, reversed."""
+def choose(items: list[pytest.Item], chosen: list[str] | None) -> list[pytest.Item]:
+    """Return some cases of the chosen test functions, the first one's file first; by default one case of each."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(function_of(item.nodeid), []).append(item)
     if chosen is None:
         return [of[-1] for of in cases.values()][::-1]
-    return [item for name, of in cases.items() if name in chosen for item in of[:: -(-len(of) // MOST_CASES)]]
+    files: dict[str, list[pytest.Item]] = {}
+    for name in chosen:
+        of = cases.get(name, [])
+        files.setdefault(name.partition("::")[0], []).extend(of[:: -(-len(of) // MOST_CASES)] if of else ())
+    return [item for of in files.values() for item in of]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Skip tests once the time is over."""
+    if time.monotonic() > DEADLINE[0]:
+        pytest.skip("the time is over")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -90,7 +90,7 @@ class Laboratory:
             if not quick:
                 return self._failing(names)
             log = str(self._folder / "log")
-            trial = Trial(names, str(path), original, mutant.source, log, 3 * self._seconds + 60)
+            trial = Trial(names, str(path), original, mutant.source, log, self._seconds)
             return self._failed(self._collected, trial)
         finally:
             self._write(path, original)
@@ -106,12 +106,12 @@ class Laboratory:
         Whole folders are run with the kernel, one case of each test.
         """
         chosen = self._folder / "chosen"
-        variables = {}
+        variables = {"MUTATION_SECONDS": str(self._seconds)}
         if "::" in names[0]:
             chosen.write_text("\n".join(names))
-            variables = {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
+            variables |= {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
         files = dict.fromkeys(name.partition("::")[0] for name in names)
-        request = Request([*QUIET, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60)
+        request = Request([*QUIET, *files], variables, str(self._folder / "log"), 3 * self._seconds + 120)
         return self._failed(self._fresh, request)
 
     @staticmethod

@@ -15,7 +15,7 @@ from shards import write_tar
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "extending.md").read_text(encoding="utf-8")
 STORE, TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-(DECLARED,) = re.findall(r'^\[project\.entry-points\."([\w.]+)"\]\nmem = "([\w.:]+)"', PAGE, re.MULTILINE)
+(DECLARED,) = re.findall(r'^\[project\.entry-points\."([\w.]+)"\]\nram = "([\w.:]+)"', PAGE, re.MULTILINE)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "memory_store.py").write_text(STORE)
     (tmp_path / "test_memory_store.py").write_text(TESTS)
     group, target = DECLARED
-    monkeypatch.setenv("PYTHONPATH", str(declare(tmp_path, "memory-store", f"[{group}]\nmem = {target}\n")))
+    monkeypatch.setenv("PYTHONPATH", str(declare(tmp_path, "memory-store", f"[{group}]\nram = {target}\n")))
     return tmp_path
 
 
@@ -49,8 +49,8 @@ def test_a_store_without_put_is_refused_as_output_before_anything_is_read(enviro
     write_tar(environment / "in.tar", [("a", {"txt": b"one"})])
     module = environment / "memory_store.py"
     module.write_text(STORE[: STORE.index("    def put(")])
-    done = run("-m", "tar2tf_cli", "convert", "in.tar", "-o", "mem://bucket/x.record", folder=environment)
+    done = run("-m", "tar2tf_cli", "convert", "in.tar", "-o", "ram://bucket/x.record", folder=environment)
     assert done.returncode == 2
-    assert "mem:// buckets cannot be written to" in done.stderr
+    assert "ram:// buckets cannot be written to" in done.stderr
     assert "write to a folder, ais://, s3://, gs://, az:// or hf://buckets/" in done.stderr
     assert "Traceback" not in done.stderr
