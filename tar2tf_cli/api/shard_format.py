@@ -28,7 +28,8 @@ class FormatTraits(NamedTuple):
         plural: the plural of the name of a shard, such as `tars`, which is the singular with an `s`.
         listed_as: patterns of the files for which a folder is searched, such as `*.tar, *.tar.gz`.
         holds: the kind of unit: a `record`, which has features, or a `sample`, which has entries of bytes, and a key
-            that is unique in the shard.
+            that is unique in the shard. Samples are read as members of a tar: a format of any other layout holds
+            records, even if their features are only bytes.
         suffixes: the suffixes of output names, in lower case, and the compression that each implies. The longest suffix
             of any format wins; `.gz` alone is TFRecord's.
         compressions: the possible compressions of shards.
@@ -74,7 +75,8 @@ class ShardEncoder(Protocol):
     def encode(self, features: Features, /) -> tuple[list[MessagePart], int]:
         """Return features in parts, and the length of all parts in bytes; large values are neither copied nor read.
 
-        If units are samples, the features are entries of bytes, and the key is `__key__`.
+        If units are samples, the features are entries of bytes, and the key is `__key__`. A selection may have dropped
+        the key of a record. A format that has to transform values, for example to base 64, may read them here.
 
         Raises:
             SampleError: when the format cannot hold them.

@@ -83,7 +83,7 @@ class LengthPrefixedJson(ShardFormat):
 
     name = "ljson"
     traits: ClassVar[FormatTraits] = FormatTraits(
-        plural="files of JSON records", listed_as="*.ljson", suffixes=MappingProxyType({".ljson": "none"})
+        plural="JSON record files", listed_as="*.ljson", suffixes=MappingProxyType({".ljson": "none"})
     )
 
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
