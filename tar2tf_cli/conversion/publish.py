@@ -280,7 +280,7 @@ class Tally:
             self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
 
     def fill_in(self, manifest: Manifest) -> None:
-        """Fill in the manifest's features, joins, and the counts of skipped members and samples.
+        """Fill in the manifest's features, joins, and the counts of skipped members and samples, before its shards.
 
         Raises:
             SourceError: when no input has one of the keys of `--keys`, unless `--keys-missing` says to skip it, or when
