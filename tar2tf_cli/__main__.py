@@ -21,6 +21,7 @@ NEW_OBJECTS: Final = 50_000
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while it is imported, or while an earlier one is reported, ends it at once."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's, unused here: without room for more it ends a process
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps twice what it reads
     gc.set_threshold(NEW_OBJECTS)
     codes: list[object] = []
     atexit.register(_end, codes)  # the first, so that it is called last

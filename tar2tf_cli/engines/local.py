@@ -158,17 +158,18 @@ def flush_prints() -> None:
             stream.flush()
 
 
-_IDLE: Final = "tokio-rt-worker"
-"""Name of the threads of obstore's runtime, which sleep between requests; a forked process loads its own runtime."""
+_IDLE: Final = ("tokio-rt-worker", "jemalloc_bg_thd")
+"""Names of threads that do not prevent a fork: those of obstore's runtime, which sleep between requests while a forked
+process loads its own runtime, and the one of pyarrow's jemalloc, which holds no lock during a fork (pthread_atfork)."""
 
 
 def may_fork() -> bool:
-    """Whether this process has only one thread, counting those of libraries except the idle ones of obstore."""
+    """Whether this process has only one thread, counting those of libraries except idle ones."""
     if threading.active_count() > 1:
         return False
     for _ in range(5):
         names = list(_threads())
-        if len(names) - names.count(_IDLE) <= 1:
+        if len(names) - sum(name in _IDLE for name in names) <= 1:
             return True
         time.sleep(0.002)  # a thread that was joined may still be ending
     return False

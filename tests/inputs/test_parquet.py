@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,6 +138,18 @@ def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
             module.ParquetFiles(str(tmp_path / "x.parquet")).list()[0]
         )
     assert raised.value.hint == "pip install 'tar2tf-cli[parquet]'"
+
+
+def test_workers_are_forked_after_a_column_of_a_local_file_was_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"key": ["a", "b"]})
+    code = f"""
+from tar2tf_cli.engines.local import may_fork
+from tar2tf_cli.inputs.parquet import ParquetFiles
+files = ParquetFiles({str(path)!r})
+assert [list(files.column(group, "key")) for group in files.groups(["key"])] == [[["a", "b"]]]
+assert may_fork()
+"""
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=True)
 
 
 def test_the_side_files_of_img2dataset_join_by_key(tmp_path: Path) -> None:
