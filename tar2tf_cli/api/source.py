@@ -20,6 +20,8 @@ from tar2tf_cli.errors import DamagedShardError, Location, SampleError, UsageErr
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
     from tar2tf_cli.api.store import Store
 
 IN_FLIGHT: Final = 32
@@ -58,6 +60,16 @@ class Ranges(ABC):
             SourceError: as from `read`.
         """
         return [self.read(item, start, size) for start, size in spans]
+
+    def open_files(self, items: Sequence[ObjectInfo]) -> Sequence[HasFileno] | None:
+        """Return several inputs as open files, from which the kernel reads; closed once the caller discards them.
+
+        The result is None, as by default, if they are not files on this machine, or more than should be open at once.
+
+        Raises:
+            SourceError: when a file cannot be opened, or is not the listed version.
+        """
+        return None
 
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo] | None:
         """Return the objects that exist under a few names, with their first bytes kept for `read`.

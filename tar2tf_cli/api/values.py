@@ -276,23 +276,24 @@ class Batch:
         names: list[str],
         key: int,
         mark: bytes,
-        file: int,
+        files: Mapping[int, int],
         groups: list[tuple[int, int, int, list[ArrowColumn]]],
     ) -> RowsJoined | None:
-        """Join rows of a table; None if one of them is not plain, or has the name of an entry.
+        """Join rows of a table, or samples of tars; None if one of them is not plain, or has the name of an entry.
 
         Args:
             native: the kernel.
             rows: four integers for each row, in the order of `HashTable`: the hash of its key, and its place.
             found: the number of the first row with the hash of each key, as signed 64-bit integers; negative for none.
-            names: the names of the columns; of JSON, only that of the key.
+            names: the names of the columns; of JSON and tars, only that of the key.
             key: the number of the column with the key.
-            mark: the byte between cells of CSV, a brace for JSON, empty for columns.
-            file: the descriptor of the file of rows.
+            mark: the byte between cells of CSV, a brace for JSON, empty for columns, or a dot for tars; two dots if the
+                names of their members are split at the last dot.
+            files: the descriptors of the files of rows by their numbers; empty for columns.
             groups: columns of the rows at places: the first two integers of a place, the number of rows, and columns.
         """
         samples = self.data, self.rows, self.spans, self.signatures, [*self.lists]
-        made = native.joined(*samples, rows, found, names, key, mark, file, groups)
+        made = native.joined(*samples, rows, found, names, key, mark, files, groups)
         return made and (made[0], self.replaced(*made[1]))
 
     def replaced(self, data: bytes, rows: bytes, spans: bytes, signatures: list[bytes], lists: list[bytes]) -> Batch:
@@ -341,7 +342,7 @@ class Batch:
 
     def without_last(self) -> Batch:
         """Return a batch without the last sample."""
-        return replace(self, rows=self.rows[:-_ROW_SIZE])
+        return replace(self, rows=self.rows[:-_ROW_SIZE], end=self.offset)
 
     def compress(self, wanted: Sequence[object]) -> Batch:
         """Return a batch of the samples that a sequence selects by true values, as `itertools.compress` does."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import compress, count
+from operator import eq
 from typing import Final
 from zlib import crc32
 
@@ -119,12 +120,10 @@ class HashTable:
         """Return the integers of a row, given its index."""
         return self._numbers[self._width * number : self._width * (number + 1)].tolist()
 
-    def places(self, numbers: Sequence[int]) -> set[tuple[int, int]]:
-        """Return the second and third integers of rows, each pair once; a negative number is none of a row."""
-        integers, width = self._numbers, self._width
-        starts = [width * number for number in numbers if number >= 0]
-        return {(integers[start + 1], integers[start + 2]) for start in starts}
+    def column(self, column: int, numbers: Sequence[int]) -> Iterator[int]:
+        """Return one integer of each of several rows, given the indexes of the rows; negative ones are left out."""
+        return map(self._numbers[column :: self._width].__getitem__, [number for number in numbers if number >= 0])
 
     def repeated(self) -> Iterator[int]:
         """Yield the index of each row whose hash is equal to the hash of the previous row."""
-        return (number for number, (one, other) in enumerate(pairwise(self.hashes), 1) if one == other)
+        return compress(count(1), map(eq, self.hashes, self.hashes[1:]))

@@ -10,8 +10,9 @@ import os
 from abc import abstractmethod
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
+from operator import sub
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,13 +33,12 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, key_hash, key_hashes
 from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
-from tar2tf_cli.formats.tar import padded
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
+from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text, key_texts
 from tar2tf_cli.inputs.rows import Rows, TableFiles, has_table_suffix, is_named_as_table, no_rows
-from tar2tf_cli.inputs.tar_index import find_in_batches, plain_samples_in
+from tar2tf_cli.inputs.tar_index import TarSample, find_in_batches, find_samples
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.sample_keys import text_in
@@ -48,6 +48,8 @@ from tar2tf_cli.stores.directory import DirectorySource
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
     from tar2tf_cli.api.shard_format import ShardFormat
     from tar2tf_cli.api.source import Ranges
     from tar2tf_cli.features.decoder import ExampleEntries
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.ops.select import Select
 
 _HASHED_AT_ONCE: Final = 1 << 12
-_COPIED_AT_ONCE: Final = 4 << 20  # bytes of joined samples that the kernel gets in one piece
 
 
 class SampleRange(NamedTuple):
@@ -110,8 +111,8 @@ class Joined:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ready": None, "_table": None}
 
-    def scan(self) -> Iterator[tuple[str, SampleRange]]:
-        """Yield the key and byte range of each sample, of which `hashed` makes the index."""
+    def scan(self) -> Iterator[array[int]]:
+        """Yield four integers for each of several samples, of which `hashed` makes the index."""
         raise NotImplementedError
 
     @abstractmethod
@@ -249,11 +250,9 @@ class Joined:
 
     def hashed(self) -> array[int]:
         """Return four integers for each sample: the hash of its key, and its byte range."""
-        rows, found = array("Q"), self.scan()
-        while some := list(islice(found, _HASHED_AT_ONCE)):
-            columns = array("Q", chain.from_iterable([(0, *place) for _, place in some]))
-            columns[::4] = key_hashes([key for key, _ in some])
-            rows += columns
+        rows = array("Q")
+        for some in self.scan():
+            rows += some
         return rows
 
     def close(self) -> None:
@@ -271,6 +270,15 @@ class Joined:
     def to_json(self) -> list[dict[str, object]]:
         """Return the dataset's inputs as a manifest lists them."""
         return [{"name": item.name, "size": item.size, "version": item.version} for item in self.inputs]
+
+
+def _rows_of(samples: Iterable[tuple[str, SampleRange]]) -> Iterator[array[int]]:
+    """Yield the rows of an index for samples, given the key and byte range of each."""
+    found = iter(samples)
+    while some := list(islice(found, _HASHED_AT_ONCE)):
+        rows = array("Q", chain.from_iterable([(0, *place) for _, place in some]))
+        rows[::4] = key_hashes([key for key, _ in some])
+        yield rows
 
 
 _ready: Final[dict[Any, Joined]] = {}
@@ -308,7 +316,7 @@ class JoinedShards(Joined):
     def locate(self, item: ObjectInfo) -> str:
         return self._source.locate(item.name)
 
-    def scan(self) -> Iterator[tuple[str, SampleRange]]:
+    def scan(self) -> Iterator[array[int]]:
         for number, item in enumerate(self.inputs):
             with OpenShard(self._source, item) as shard:
                 if not (kind := shard.kind):
@@ -324,19 +332,26 @@ class JoinedShards(Joined):
                 if kind.traits.carries_examples:
                     scan = self._records(stream, number)
                 elif kind.traits.holds == "sample":
-                    scan = self._tar(stream, number, shard)
+                    if not self._key:
+                        yield from _rows_of_tar(number, find_in_batches(stream, shard.name, self._key_split))
+                        continue
+                    samples = find_samples(stream, shard.name, self._key_split)
+                    scan = ((sample.key, SampleRange(number, sample.start, sample.size)) for sample in samples)
                 else:
                     scan = self._units(stream, number, shard.name, kind)
-                first = next(scan, None)
-                if first is None:
-                    raise DamagedShardError("is empty, so nothing can be joined", kind="empty", shard=shard.name)
-                for key, place in chain((first,), scan):
-                    if self._key:
-                        key = self._selected_key(key, place)
-                    elif key is None:
-                        what = "cannot be joined: a record has no __key__"
-                        raise UsageError(what, shard=shard.name).at(offset=place.start)
-                    yield key, place
+                yield from _rows_of(self._keyed(scan, shard.name))
+
+    def _keyed(self, scan: Iterator[tuple[str | None, SampleRange]], name: str) -> Iterator[tuple[str, SampleRange]]:
+        """Iterate over the samples of a shard with the keys by which they are joined, given those that they have."""
+        first = next(scan, None)
+        if first is None:
+            raise DamagedShardError("is empty, so nothing can be joined", kind="empty", shard=name)
+        for key, place in chain((first,), scan):
+            if self._key:
+                key = self._selected_key(key, place)
+            elif key is None:
+                raise UsageError("cannot be joined: a record has no __key__", shard=name).at(offset=place.start)
+            yield key, place
 
     def _selected_key(self, key: str | None, place: SampleRange) -> str:
         """Return the key of a sample that is joined by one of its values."""
@@ -345,14 +360,6 @@ class JoinedShards(Joined):
         except SampleError as error:
             shard = self.locate(self.inputs[place.file])
             raise SourceError(error.message, shard=shard, key=key, offset=place.start, hint=error.hint) from None
-
-    def _tar(self, stream: Readable, file: int, shard: OpenShard) -> Iterator[tuple[str | None, SampleRange]]:
-        for found in find_in_batches(stream, shard.name, self._key_split):
-            if isinstance(found, Batch):
-                for start, _, key, spans in found.layout():
-                    yield key, SampleRange(file, found.start + start, spans[-2] + padded(spans[-1]) - start)
-            else:
-                yield found.key, SampleRange(file, found.start, found.end - found.start)
 
     def _records(self, stream: Readable, file: int) -> Iterator[tuple[str | None, SampleRange]]:
         item = self.inputs[file]
@@ -383,19 +390,30 @@ class JoinedShards(Joined):
         """Return the bytes of a sample."""
         item = self.inputs[place.file]
         if file := self._open.unpacked.get(place.file):
-            data = os.pread(file.descriptor(), place.size, place.start)
+            data = os.pread(file.fileno(), place.size, place.start)
         else:
             data = self._open.ranges(self._source).read(item, place.start, place.size)
         if len(data) < place.size:
             raise changed(self.locate(item), place.start)
         return data
 
-    def read_all(self, places: Sequence[SampleRange]) -> Iterable[Sample]:
-        samples: Sequence[Sample] | None = None
-        small = sum(place.size for place in places) <= _COPIED_AT_ONCE
-        if small and self._key is None and all(self._open.kinds[place.file].name == "tar" for place in places):
-            samples = plain_samples_in([self._data(place) for place in places], self._key_split)
-        return samples or super().read_all(places)
+    def join_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsJoined | None:
+        native, found = kernel.native(), {*table.column(1, numbers)}
+        if native is None or self._key or not all(self._open.kinds[file].traits.holds == "sample" for file in found):
+            return None
+        if (files := self._files(found)) is None:
+            return None
+        descriptors = {number: file.fileno() for number, file in files.items()}
+        mark = b".." if self._key_split == "last" else b"."
+        return batch.joined(native, table.data, array("q", numbers).tobytes(), [KEY], 0, mark, descriptors, [])
+
+    def _files(self, numbers: Set[int]) -> Mapping[int, HasFileno] | None:
+        """Return open files of several shards by their numbers; None if they cannot be read as files."""
+        copies = {number: self._open.unpacked[number] for number in numbers if number in self._open.unpacked}
+        stored = [number for number in numbers if number not in copies]
+        inputs = [self.inputs[number] for number in stored]
+        files = self._open.ranges(self._source).open_files(inputs) if inputs else []
+        return None if files is None else {**copies, **dict(zip(stored, files, strict=True))}
 
     def read(self, place: SampleRange) -> Sample:
         item, data = self.inputs[place.file], self._data(place)
@@ -419,6 +437,19 @@ class JoinedShards(Joined):
         key = text_in(sample, self._key, "--join-on")
         whole_entry = None if self._key.gives_objects else self._key.ext_name
         return {**{name: value for name, value in sample.items() if name != whole_entry}, KEY: key}
+
+
+def _rows_of_tar(file: int, samples: Iterable[TarSample | Batch]) -> Iterator[array[int]]:
+    """Yield the rows of an index for the samples of a tar; those of a batch are adjacent."""
+    for found in samples:
+        if isinstance(found, Batch):
+            starts = array("Q", found.offsets)
+            rows = array("Q", (0, file, 0, 0)) * len(starts)
+            rows[::4], rows[2::4] = found.hashes, starts
+            rows[3::4] = array("Q", map(sub, chain(starts[1:], (found.end,)), starts))
+            yield rows
+        else:
+            yield array("Q", (key_hash(found.key), file, found.start, found.size))
 
 
 class _OpenShards:
@@ -478,7 +509,10 @@ class JoinedTables(Joined):
     def locate(self, item: ObjectInfo) -> str:
         return self._tables.locate(item)
 
-    def scan(self) -> Iterator[tuple[str, SampleRange]]:
+    def scan(self) -> Iterator[array[int]]:
+        return _rows_of(self._samples())
+
+    def _samples(self) -> Iterator[tuple[str, SampleRange]]:
         for file, item in enumerate(self.inputs):
             for (number, start, size), values in self._opened(file).items():
                 key = values.get(self.key_name)
@@ -550,7 +584,7 @@ class JoinedParquet(Joined):
             rows += columns
         return rows
 
-    def _keys(self) -> Iterator[tuple[int, int, int, list[str]]]:
+    def _keys(self) -> Iterator[tuple[int, int, int, Sequence[str]]]:
         """Yield the keys of several rows, after the numbers of their file, row group, and first row in the group."""
         numbers = {item.name: number for number, item in enumerate(self.inputs)}
         for group in self._files.groups([self.key_name]):
@@ -559,7 +593,7 @@ class JoinedParquet(Joined):
                 if None in values:
                     where, row = self.locate(group.file), group.first + first + values.index(None) + 1
                     raise SourceError(f"has no key in {self.key_name!r}", shard=where, member=f"row {row}")
-                yield numbers[group.file.name], group.number, first, list(map(key_text, values))
+                yield numbers[group.file.name], group.number, first, key_texts(values)
                 first += len(values)
 
     def read(self, place: SampleRange) -> Sample:
@@ -575,9 +609,8 @@ class JoinedParquet(Joined):
         return samples
 
     def join_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsJoined | None:
-        native, found = kernel.native(), table.places(numbers)
-        groups, names = [], list[str]()
-        for file, group in sorted(found):
+        native, groups, names = kernel.native(), [], list[str]()
+        for file, group in sorted({*zip(table.column(1, numbers), table.column(2, numbers), strict=True)}):
             columns = self._files.arrow_columns(self.inputs[file], group)
             if columns is None or (names and names != columns.names):
                 return None
@@ -586,7 +619,7 @@ class JoinedParquet(Joined):
         if native is None or not groups:
             return None
         return batch.joined(
-            native, table.data, array("q", numbers).tobytes(), names, names.index(self.key_name), b"", -1, groups
+            native, table.data, array("q", numbers).tobytes(), names, names.index(self.key_name), b"", {}, groups
         )
 
 

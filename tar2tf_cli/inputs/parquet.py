@@ -180,9 +180,10 @@ class ParquetFiles:
         Raises:
             DamagedShardError: when it is not a Parquet file.
         """
-        parquet = _pyarrow()
+        parquet, (source, ranges) = _pyarrow(), self._source()
+        ahead = source.capabilities.remote  # in threads, with which a process is not forked
         try:
-            return parquet.ParquetFile(_RangeFile(self._source()[1], item, count), pre_buffer=True)
+            return parquet.ParquetFile(_RangeFile(ranges, item, count), pre_buffer=ahead)
         except (ValueError, OSError) as error:  # pyarrow's errors are subclasses of these
             raise self._damaged(item, error) from None
 
@@ -437,6 +438,11 @@ def key_text(value: object) -> str:
     if type(value) is str:
         return value
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def key_texts(values: Sequence[Any]) -> Sequence[str]:
+    """Convert the values of a column, which have one type, to the texts of keys."""
+    return values if values and type(values[0]) is str else [*map(key_text, values)]
 
 
 def entries(values: Row) -> Sample:

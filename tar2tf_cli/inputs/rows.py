@@ -200,7 +200,7 @@ class Rows:
             key: the column with the key.
         """
         native, form = kernel.native(), self._kernel_form(key)
-        return batch.joined(native, rows, found, *form, self._file.fileno(), []) if native and form else None
+        return batch.joined(native, rows, found, *form, {0: self._file.fileno()}, []) if native and form else None
 
     def _kernel_form(self, key: str) -> tuple[list[str], int, bytes] | None:
         """Return names of columns, the number of the key's, and the mark for the kernel; None without such a column."""
@@ -457,4 +457,4 @@ class _CopiedFile(io.RawIOBase):
         return len(data)
 
     def fileno(self) -> int:
-        return self._copy.descriptor()
+        return self._copy.fileno()

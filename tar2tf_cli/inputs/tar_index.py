@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from itertools import accumulate
 from typing import Final
 
 from tar2tf_cli.api.objects import Readable
@@ -20,7 +19,7 @@ from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.kernel import native
-from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader, header, padded, text
+from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
 from tar2tf_cli.structs import NamedTuple
@@ -67,6 +66,11 @@ class TarSample(NamedTuple):
     def end(self) -> int:
         """The offset after the sample's last entry."""
         return self.entries[-1].end
+
+    @property
+    def size(self) -> int:
+        """The size in bytes of all its members."""
+        return self.end - self.start
 
     def digest(self, key_split: KeySplit) -> int:
         """Return the digest that `sample_digest` returns for the sample itself."""
@@ -211,19 +215,6 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
             f"there are {len(samples)} samples at the offset of one in the index", kind="index", shard=name
         )
     return samples[0]
-
-
-def plain_samples_in(parts: Sequence[bytes], key_split: KeySplit) -> list[Sample] | None:
-    """Return the samples in byte ranges of tars, each as from `sample_in`, by the kernel; None if one is not plain."""
-    if not (kernel := native()) or not parts:
-        return None
-    found = kernel.samples(b"".join((*parts, _AFTER_ALL)), 0, key_split == "last", True, b"")
-    batch = Batch(*found) if type(found) is tuple else None
-    starts = accumulate(map(len, parts[:-1]), initial=0)
-    return [sample for _, sample in batch.samples()] if batch and batch.offsets == [*starts] else None
-
-
-_AFTER_ALL: Final = header(b"\x7f.end", 0)  # a member of another sample, after which the last one is whole
 
 
 def _grouper(name: str, key_split: KeySplit) -> Grouper:

@@ -107,7 +107,7 @@ class SeekableShard:
                     self._file = self._copied(stream)
         return FileView(self._file.fileno(), self._name, on_read, self._damage)
 
-    def descriptor(self) -> int:
+    def fileno(self) -> int:
         """Return the file descriptor of the shard, or of its copy."""
         self.view()
         assert self._file
@@ -167,7 +167,7 @@ class EntryLinks(MemberPolicy):
 
     @cached_property
     def _large(self) -> LargeEntries:
-        return LargeEntries(self._name, self._tar.descriptor, self._most)  # few tars have links
+        return LargeEntries(self._name, self._tar.fileno, self._most)  # few tars have links
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
@@ -311,7 +311,7 @@ class TarSamples:
         self._links = EntryLinks(shard, rules, grouper, tar)
         self._large = LargeEntries(
             name,
-            tar.descriptor if tar else in_place.fileno if in_place else None,
+            tar.fileno if tar else in_place.fileno if in_place else None,
             rules.most,
             heads_only=rules.heads_only,
             least=rules.least,

@@ -211,16 +211,33 @@ class FileRanges(Ranges):
             data = os.pread(file.descriptor, size, start)
             while len(data) < size and (more := os.pread(file.descriptor, size - len(data), start + len(data))):
                 data += more
-            if monotonic() > file.unchanged_until and not file.is_unchanged():
-                raise changed(self._source.locate(item.name))
+            self._check(file, item)
         except OSError as error:
             raise read_failed(self._source.locate(item.name), error) from None
         return data
 
+    def open_files(self, items: Sequence[ObjectInfo]) -> list[_OpenFile] | None:
+        """Return the files, unless they are more than this reader keeps open."""
+        if len(items) > self._most_open:
+            return None
+        files = [self._files.get(item.name) or self._opened(item) for item in items]
+        for file, item in zip(files, items, strict=True):
+            self._check(file, item)
+        return files
+
+    def _check(self, file: _OpenFile, item: ObjectInfo) -> None:
+        """Raise SourceError if a file has been written to since it was opened, checking only from time to time."""
+        if monotonic() > file.unchanged_until and not file.is_unchanged():
+            raise changed(self._source.locate(item.name))
+
+    @property
+    def _most_open(self) -> int:
+        return min(self.MOST_OPEN, os.sysconf("SC_OPEN_MAX") // self.SHARE)
+
     def _opened(self, item: ObjectInfo) -> _OpenFile:
         with self._opening:
             if item.name not in self._files:
-                if len(self._files) >= min(self.MOST_OPEN, os.sysconf("SC_OPEN_MAX") // self.SHARE):
+                if len(self._files) >= self._most_open:
                     del self._files[next(iter(self._files))]
                 with _opening(self._source.locate(item.name)):
                     self._files[item.name] = _OpenFile(self._source.open(item))
@@ -243,6 +260,10 @@ class _OpenFile:
             self.descriptor = os.dup(stream.fileno())
         self._opened = _state(os.fstat(self.descriptor))
         self.unchanged_until = monotonic() + self._SECONDS
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+        return self.descriptor
 
     def is_unchanged(self) -> bool:
         """Whether the file has not been written to since it was opened."""

@@ -213,12 +213,31 @@ def joined_to(
     changed = bytearray(lines)
     changed[generator.randrange(len(lines))] = generator.choice(b'",\nx')
     found = native.find(table, 4, array("Q", samples)[5::6].tobytes())
+    before = data, samples, places, signatures, []
     with tempfile.TemporaryFile() as file:
         file.write(generator.choice([lines, changed, lines[: generator.randrange(len(lines))]]))
         file.flush()
-        before = data, samples, places, signatures, []
-        native.joined(*before, table, found, names, 0, mark, file.fileno(), [])
+        native.joined(*before, table, found, names, 0, mark, {0: file.fileno()}, [])
     columns_joined(native, generator, before, table, found)
+    tar_joined(native, generator, before)
+
+
+def tar_joined(native: ModuleType, generator: random.Random, before: Any) -> None:
+    """Join the samples of the same tar to samples, from byte ranges of which some are wrong, or of a changed tar."""
+    data, samples, *_ = before
+    hashes, starts = array("Q", samples)[5::6], array("Q", samples)[::6]
+    rows = array("Q")
+    for hashed, start, end in zip(hashes, starts, [*starts[1:], len(data)], strict=True):
+        wrong = generator.choice([0, 0, 0, 1, 512, -512])
+        rows.extend((hashed, generator.choice([3, 3, 3, 4]), start, max(end - start + wrong, 0)))
+    table, changed = native.ordered(rows.tobytes(), 4), bytearray(data.replace(b".jpg", b".png"))
+    changed[generator.randrange(len(changed))] = generator.randrange(256)
+    found = native.find(table, 4, hashes.tobytes())
+    with tempfile.TemporaryFile() as file:
+        file.write(generator.choice([changed, changed[: generator.randrange(len(changed))]]))
+        file.flush()
+        files = {3: file.fileno(), 4: generator.choice([file.fileno(), -1])}
+        native.joined(*before, table, found, ["__key__"], 0, generator.choice([b".", b".."]), files, [])
 
 
 def objects(generator: random.Random) -> bytes:
@@ -267,7 +286,7 @@ def columns_joined(native: ModuleType, generator: random.Random, before: Any, ta
     places = array("Q", table)
     places[1::4], places[2::4] = array("Q", [0]) * (len(table) // 32), array("Q", [5]) * (len(table) // 32)
     groups = [(0, 5, generator.choice([rows, 9, 1 << 40]), [key, number])]
-    native.joined(*before, places.tobytes(), found, ["key", "n"], 0, b"", -1, groups)
+    native.joined(*before, places.tobytes(), found, ["key", "n"], 0, b"", {}, groups)
 
 
 def fuzz(native: ModuleType, seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""Rows of tables that the kernel finds for the samples of a batch are what Python finds, one key at a time."""
+"""Rows and samples that the kernel finds for the samples of a batch are what Python finds, one key at a time."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,14 +18,16 @@ from hypothesis import strategies as st
 
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
-from make_bytes import END, member
-from tar2tf_cli.api.values import Batch, Sample
+from make_bytes import END, header, long_name, member, pax
+from tar2tf_cli.api.values import Batch, KeySplit, Sample
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.inputs import rows as rows_module
-from tar2tf_cli.inputs.joined import Joined, JoinedParquet, JoinedTables, Match
+from tar2tf_cli.inputs.joined import Joined, JoinedParquet, JoinedShards, JoinedTables, Match
 from tar2tf_cli.inputs.parquet import ParquetFiles
 from tar2tf_cli.inputs.rows import Rows, TableFiles
+from tar2tf_cli.inputs.shard_set import resolve
+from tar2tf_cli.stores.directory import FileRanges
 
 pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
 
@@ -39,18 +42,20 @@ def batch_of(keys: list[bytes]) -> Batch:
     return Batch(*native.samples(tar, 0, False, False, b""))
 
 
-def joined(path: Path) -> Joined:
-    """The rows of a file as a dataset that is joined."""
+def joined(path: Path, key_split: KeySplit = "first") -> Joined:
+    """The rows of a file, or the samples of tars, as a dataset that is joined."""
+    if ".tar" in path.suffixes:
+        return JoinedShards(resolve(str(path)), key_split)
     is_parquet = path.suffix == ".parquet"
     return JoinedParquet(ParquetFiles(str(path)), None) if is_parquet else JoinedTables(TableFiles(str(path)), None)
 
 
-def outcome(path: Path, native: ModuleType | None) -> Any:
-    """The size of a table, its rows that belong to samples, and the samples with their entries; or the error."""
+def outcome(path: Path, native: ModuleType | None, key_split: KeySplit = "first") -> Any:
+    """The size of a dataset, its rows that belong to samples, and the samples with their entries; or the error."""
     batch = batch_of([*KEYS, b"missing"])
     with patch.object(kernel, "native", lambda: native):
         try:
-            with closing(joined(path)) as table:
+            with closing(joined(path, key_split)) as table:
                 if native:
                     return table.size(), described(table.join(native, batch))
                 found = [next(iter(table.find(key)), None) for _, _, key, _ in batch.layout()]
@@ -86,11 +91,11 @@ def is_plain(path: Path) -> bool:
         return rows.hashed("key", 0) is not None
 
 
-def is_joined_by_the_kernel(path: Path) -> bool:
+def is_joined_by_the_kernel(path: Path, key_split: KeySplit = "first", keys: list[bytes] = KEYS) -> bool:
     """Whether the kernel finds the values of the rows, too."""
-    with patch.object(kernel, "native", built), closing(joined(path)) as table:
+    with patch.object(kernel, "native", built), closing(joined(path, key_split)) as table:
         ready, index = table._prepared()
-        batch = batch_of(KEYS)
+        batch = batch_of(keys)
         return ready.join_plain(index, index.find_all(batch.hashes), batch) is not None
 
 
@@ -372,3 +377,147 @@ def test_rows_of_several_files_are_those_of_one(tmp_path: Path) -> None:
     found = outcome(tmp_path / "*.csv", built())
     assert found == outcome(tmp_path / "*.csv", None)
     assert found[0] == len(KEYS)
+
+
+PLAIN_TARS = {
+    "another order": [member(b"b.cap", b"2"), member(b"more.cap", b"3"), member(b"a.cap", b"1"), member(b"a.cls", b"")],
+    "times and folders": [pax({"mtime": "1.5"}), member(b"x/y.CAP", b"1"), pax({"atime": "2"}), member(b"1.x", b"2")],
+    "several dots": [member(b"a.b.cap", b"1"), member(b"b.cap", b"2"), member(b"x/y.1.cap", b"3")],
+    "other letters": [member("\u00fc.cap".encode(), b"\xff\0"), member(b"c d.cap", b"1")],
+    "many entries": [member(b"a.%d" % number, b"%d" % number) for number in range(32)],
+    "large entries": [member(b"%b.%b" % (key, name), key * 60_000) for key in (b"a", b"b", b"1") for name in KEYS[:2]],
+    "no match": [member(b"z.cap", b"1")],
+    "an end of a few zeros": [member(b"a.cap", b"1"), bytes(512)],
+}
+ODD_TARS = {
+    "the same name": [member(b"a.txt", b"1")],
+    "too many entries": [member(b"a.%d" % number) for number in range(33)],
+    "too large": [member(b"a.cap", b"x" * (1 << 18) + b"x")],
+    "too large together": [member(b"a.cap", b"x" * (1 << 17)), member(b"a.cls", b"x" * (1 << 17) + b"x")],
+    "a folder between": [member(b"a.cap", b"1"), header(b"a/", kind=b"5"), member(b"a.cls", b"2")],
+    "an unwanted member between": [member(b"a.cap", b"1"), member(b"._a.cap", b"0"), member(b"a.cls", b"2")],
+    "a prefix": [member(b"y.cap", b"1", prefix=b"x")],
+    "a path": [pax({"path": "a.cap"}), member(b"b.cap", b"1")],
+    "a long name": [long_name(b"a." + b"c" * 99), member(b"a.c", b"1")],
+    "an entry of another alphabet": [member("a.\u00fc".encode(), b"1")],
+    "an old header": [member(b"a.cap", b"1", checksum="{:6o} \0")],
+}
+FAULTY_TARS = {
+    "the same member": [member(b"a.cap", b"1"), member(b"a.cap", b"2")],
+    "the same key": [member(b"a.cap", b"1"), member(b"b.cap", b"1"), member(b"a.cls", b"2")],
+    "a link": [header(b"a.cap", kind=b"2", link=b"b.cap")],
+    "a damaged header": [member(b"a.cap", b"1"), member(b"b.cap", b"1", checksum="{:06o}\0x")],
+    "a cut end": [member(b"a.cap", b"1"), member(b"b.cap", b"1", size=9000)],
+    "no samples": [member(b"cap", b"1")],
+}
+RULES: tuple[KeySplit, ...] = ("first", "last")
+
+
+@pytest.mark.parametrize("key_split", RULES)
+@pytest.mark.parametrize("members", PLAIN_TARS.values(), ids=PLAIN_TARS)
+def test_plain_samples_of_tars_are_found_by_the_kernel_as_by_python(
+    members: list[bytes], key_split: KeySplit, tmp_path: Path
+) -> None:
+    data = b"".join(members) + END
+    for path in (tmp_path / "a.tar", tmp_path / "b.tar.gz"):
+        path.write_bytes(data if path.suffix == ".tar" else gzip.compress(data))
+        assert is_joined_by_the_kernel(path, key_split)
+        assert outcome(path, built(), key_split) == outcome(path, None, key_split)
+
+
+@pytest.mark.parametrize("key_split", RULES)
+@pytest.mark.parametrize("members", ODD_TARS.values(), ids=ODD_TARS)
+def test_odd_samples_of_tars_are_left_to_python(members: list[bytes], key_split: KeySplit, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"".join([member(b"1.cap", b"1"), *members, member(b"c d.cap", b"1"), END]))
+    assert not is_joined_by_the_kernel(path, key_split)
+    assert outcome(path, built(), key_split) == outcome(path, None, key_split)
+
+
+@pytest.mark.parametrize("members", FAULTY_TARS.values(), ids=FAULTY_TARS)
+def test_faulty_samples_of_tars_are_refused_alike(members: list[bytes], tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"".join(members) + END)
+    assert outcome(path, built()) == outcome(path, None)
+
+
+def test_samples_of_several_tars_in_any_order_are_those_of_one(tmp_path: Path) -> None:
+    members = [member(b"%b.cap" % key, key * 9) for key in [*KEYS, *(b"%04d" % number for number in range(200))]]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/a.tar").write_bytes(b"".join(members) + END)
+    for number in range(3):
+        (tmp_path / f"{number}.tar").write_bytes(b"".join(members[number::3]) + END)
+    assert is_joined_by_the_kernel(tmp_path / "*.tar")
+    assert outcome(tmp_path / "*.tar", built()) == outcome(tmp_path / "*.tar", None)
+    (_, samples), (_, expected) = (outcome(path, built())[1] for path in (tmp_path / "*.tar", tmp_path / "one/a.tar"))
+    assert samples == expected
+
+
+def test_more_tars_than_may_be_open_are_joined_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, key in enumerate(KEYS):
+        (tmp_path / f"{number}.tar").write_bytes(member(b"%b.cap" % key, key) + END)
+    assert is_joined_by_the_kernel(tmp_path / "*.tar")
+    monkeypatch.setattr(FileRanges, "MOST_OPEN", 3)
+    assert not is_joined_by_the_kernel(tmp_path / "*.tar")
+    assert outcome(tmp_path / "*.tar", built()) == outcome(tmp_path / "*.tar", None)
+
+
+def test_many_large_samples_are_not_copied_at_once(tmp_path: Path) -> None:
+    keys = [b"%02d" % number for number in range(20)]
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"".join(member(b"%b.cap" % key, key * 120_000) for key in keys) + END)
+    assert is_joined_by_the_kernel(path, keys=keys[:16])
+    assert not is_joined_by_the_kernel(path, keys=keys)
+
+
+@pytest.mark.parametrize("place", [0, 100, 130, 150, 512, 1024])
+def test_a_sample_that_changed_after_it_was_indexed_is_refused_alike(place: int, tmp_path: Path) -> None:
+    found = []
+    for native in (built(), None):
+        path = tmp_path / "a.tar"
+        path.write_bytes(member(b"a.cap", b"1") + member(b"b.cap", b"2") + END)
+        with (
+            patch.object(kernel, "native", lambda native=native: native),
+            closing(joined(path)) as table,
+        ):
+            table.prepare()
+            with path.open("r+b") as file:
+                file.seek(place)
+                file.write(b"\xff")
+            with pytest.raises(Tar2tfError) as error:
+                table.join(native, batch_of([b"a", b"b"])) if native else table.find("a")
+            found.append(str(error.value))
+    assert found[0] == found[1]
+
+
+NAMES = [
+    b"a.cap",
+    b"a.cls",
+    b"b.cap",
+    b"b.CAP",
+    b"b.x.y",
+    b"1.cap",
+    b"x/y.cap",
+    b"x/y.1.cap",
+    b"c d.cap",
+    b".cap",
+    b"cap",
+]
+MEMBERS = [
+    *(member(name, data) for name in NAMES for data in (b"", b"1", b"2" * 513)),
+    pax({"mtime": "1"}),
+    pax({"path": "b.more"}),
+    header(b"a/", kind=b"5"),
+    member(b"a.more", b"1", prefix=b"x"),
+    bytes(512),
+]
+
+
+@example_count(300)
+@given(members=st.lists(st.sampled_from(MEMBERS), max_size=8), key_split=st.sampled_from(RULES))
+def test_any_members_are_found_alike(
+    tmp_path_factory: pytest.TempPathFactory, members: list[bytes], key_split: KeySplit
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "members.tar"
+    path.write_bytes(b"".join(members) + END)
+    assert outcome(path, built(), key_split) == outcome(path, None, key_split)

@@ -121,7 +121,7 @@ static int add_entries(Wider *wider, Py_ssize_t number, const Entry *added, int 
     wider->entries_made += before;
     for (int entry = 0; entry < count; entry++) {
         Place place = {wider->data_size + wider->bytes_made, (int64_t)added[entry].size};
-        memcpy(wider->bytes + wider->bytes_made, added[entry].data, added[entry].size);
+        if (place.size) memcpy(wider->bytes + wider->bytes_made, added[entry].data, added[entry].size);
         wider->bytes_made += (Py_ssize_t)added[entry].size;
         wider->entries[wider->entries_made++] = place;
     }

@@ -1,18 +1,21 @@
-/* Rows of tables joined to samples, from CSV, JSON Lines or columns. Part of kernel.c, which includes it once. */
+/* Rows of tables, or samples of tars, joined to samples. Rows are of CSV, JSON Lines or columns. Part of kernel.c, which
+   includes it once. */
 
-enum { MOST_OF_ROW = 1 << 14, WINDOW = 1 << 16, NEAR = 1 << 12, OBJECTS = '{' };
+enum { MOST_OF_ROW = 1 << 14, MOST_OF_SAMPLE = 1 << 19, MOST_OF_SAMPLES = 1 << 22, WINDOW = 1 << 16, NEAR = 1 << 12, OBJECTS = '{', IN_TARS = '.' };
 
-/* The layout of a file of rows: cells between marks or, with OBJECTS, JSON objects. Entries are named after the columns. */
+/* The layout of a file of rows: cells between marks, with OBJECTS JSON objects, or with IN_TARS the members of a sample.
+   Entries are named after the columns, or the members, whose names are split at the first or the last dot. */
 typedef struct {
     char mark;
-    int columns, key;
+    int columns, key, last_dot;
     Entry names[MOST_CELLS];
 } RowForm;
 
 /* Find the names of columns; 0 if Python has to do it. */
 static int begin_form(RowForm *form, const char *mark, Py_ssize_t mark_size, PyObject *names, int key) {
     const Py_ssize_t columns = PyList_Size(names);
-    if (mark_size != 1 || key < 0 || key >= columns || columns > MOST_CELLS) return 0;
+    form->last_dot = mark_size == 2 && *mark == IN_TARS;
+    if (mark_size != 1 + form->last_dot || key < 0 || key >= columns || columns > MOST_CELLS) return 0;
     form->mark = *mark;
     form->columns = (int)columns;
     form->key = key;
@@ -108,21 +111,37 @@ static PyObject *table(PyObject *module, PyObject *args) {
     return both;
 }
 
-/* A file of rows, read many rows at a time as long as each begins where the previous one ended. */
+/* Files of rows, read many rows at a time as long as each begins where the previous one of its file ended. */
 typedef struct {
-    int file;
-    uint64_t start, size, end; /* of the bytes read, and the end of the last row */
-    char row[MOST_OF_ROW], window[WINDOW];
-} RowFile;
+    PyObject *files; /* the descriptor of each file by its number */
+    int descriptor;
+    uint64_t number, start, size, end; /* of the last file, the bytes read from it, and the end of the last row */
+    Member members[MOST_ENTRIES];      /* of the last sample of a tar */
+    char row[MOST_OF_SAMPLE], window[WINDOW];
+} RowFiles;
 
-/* Read this many bytes into `row`; 0 if they cannot be read. */
-static int read_row(RowFile *rows, uint64_t offset, uint64_t size) {
+/* Read rows of a file from now on; 0 if there is no such file. */
+static int begin_file(RowFiles *rows, uint64_t number) {
+    PyObject *key = PyLong_FromUnsignedLongLong(number), *found = key ? PyDict_GetItem(rows->files, key) : NULL;
+    long descriptor = found ? PyLong_AsLong(found) : -1;
+    Py_XDECREF(key);
+    PyErr_Clear();
+    rows->descriptor = (int)descriptor;
+    rows->number = number;
+    rows->size = 0;
+    rows->end = (uint64_t)1 << 62;
+    return descriptor >= 0;
+}
+
+/* Read this many bytes of a file into `row`; 0 if they cannot be read. */
+static int read_row(RowFiles *rows, uint64_t file, uint64_t offset, uint64_t size, uint64_t most) {
+    if (size > most || (file != rows->number && !begin_file(rows, file))) return 0;
     const int is_next = offset >= rows->end && offset - rows->end < NEAR;
-    if (size > MOST_OF_ROW) return 0;
     rows->end = offset + size;
     if (offset < rows->start || offset - rows->start > rows->size || size > rows->size - (offset - rows->start)) {
-        if (!is_next) return pread(rows->file, rows->row, (size_t)size, (off_t)offset) == (ssize_t)size;
-        ssize_t found = pread(rows->file, rows->window, WINDOW, (off_t)offset);
+        if (!is_next || size > WINDOW)
+            return pread(rows->descriptor, rows->row, (size_t)size, (off_t)offset) == (ssize_t)size;
+        ssize_t found = pread(rows->descriptor, rows->window, WINDOW, (off_t)offset);
         rows->start = offset;
         rows->size = found < 0 ? 0 : (uint64_t)found;
         if (rows->size < size) return 0;
@@ -131,14 +150,33 @@ static int read_row(RowFile *rows, uint64_t offset, uint64_t size) {
     return 1;
 }
 
-/* Find the entries of the row at a position in a file; returns their number, -1 if the row has another key, and -2 if
-   Python has to do it. */
-static int entries_at(RowFile *rows, const RowForm *form, const uint64_t *place, Text wanted, Entry *entries) {
+/* Find the entries and the key of the only sample in these bytes of a tar; returns their number, -1 if Python has to do it. */
+static int find_members(const char *at, const char *end, int last_dot, Member *members, Text *key, Entry *entries) {
+    int count = 0;
+    Member next = {.size = 0};
+    if (read_member((bytes_t)at, (bytes_t)end, last_dot, 1, &members[0]) != PLAIN) return -1;
+    if (read_sample((bytes_t)end, 0, last_dot, 1, members, &count, &next) != SHORT || next.start != (bytes_t)end) return -1;
+    *key = (Text){members->key, (ptrdiff_t)members->key_size};
+    for (int number = 0; number < count; number++) {
+        const Member *member = &members[number];
+        entries[number] = (Entry){member->name, member->data, member->name_size, member->size, DELIMITED, {0}, 0};
+    }
+    return count;
+}
+
+/* Find the entries of the row at a place in a file; returns their number, -1 if the row has another key, and -2 if Python
+   has to do it. */
+static int entries_at(RowFiles *rows, const RowForm *form, const uint64_t *place, Text wanted, Entry *entries) {
+    const int in_tars = form->mark == IN_TARS;
     Text key;
-    if (!read_row(rows, place[2], place[3])) return -2;
-    Py_ssize_t size = (Py_ssize_t)place[3];
-    while (size && (rows->row[size - 1] == '\n' || rows->row[size - 1] == '\r')) size--;
-    int count = is_utf8(rows->row, size) ? find_entries(form, rows->row, rows->row + size, &key, entries) : -1;
+    if (!read_row(rows, place[1], place[2], place[3], in_tars ? MOST_OF_SAMPLE : MOST_OF_ROW)) return -2;
+    const char *end = rows->row + place[3];
+    int count;
+    if (in_tars) count = find_members(rows->row, end, form->last_dot, rows->members, &key, entries);
+    else {
+        while (end > rows->row && (end[-1] == '\n' || end[-1] == '\r')) end--;
+        count = is_utf8(rows->row, end - rows->row) ? find_entries(form, rows->row, (char *)end, &key, entries) : -1;
+    }
     if (count < 0) return -2;
     return compare(key.data, (size_t)key.size, wanted.data, (size_t)wanted.size) ? -1 : count;
 }
@@ -224,15 +262,29 @@ static int entries_in_columns(
     return count;
 }
 
-PyDoc_STRVAR(joined_doc, "joined(data, samples, places, signatures, lists, rows, found, names, key, mark, file, groups)\n--\n\n"
-"Add to each sample the values of the table row with its key.\n\n"
+PyDoc_STRVAR(joined_doc, "joined(data, samples, places, signatures, lists, rows, found, names, key, mark, files, groups)\n--\n\n"
+"Add to each sample the values of the table row, or the entries of the sample in another tar, with its key.\n\n"
 "Returns a list of the rows' numbers, None for a sample without a row, and the results of `widened`; or None if a row is\n"
 "not plain, or has the name of an entry. The first five arguments are those of `widened`; `rows` are those of `table`,\n"
 "sorted; `found` has the number of the first row with the hash of each key, as `find` returns it; `names`, `key` and `mark`\n"
-"are those of `table`, and `file` is the descriptor of a file. Without a mark, rows are located by file, group and index,\n"
-"and `groups` are tuples of the numbers of the file, of the group and of its rows, and a list of its columns. A column is a\n"
-"tuple of a letter and the buffers of Apache Arrow: s for text with offsets of 32 bits, S for 64 bits, i for int64, d for\n"
-"float64.");
+"are those of `table`, and `files` has the descriptors of files by their numbers. For samples of tars, `mark` is a dot, two\n"
+"if the names of members are split at the last dot, and their total size is limited. Without a mark, rows are located by\n"
+"file, group and index, and `groups` are tuples of the numbers of the file, of the group and of its rows, and a list of its\n"
+"columns. A column is a tuple of a letter and the buffers of Apache Arrow: s for text with offsets of 32 bits, S for 64\n"
+"bits, i for int64, d for float64.");
+
+/* Whether the samples of tars that were found are small enough to be copied at once. */
+static int are_small(const char *rows, Py_ssize_t last, const char *found, Py_ssize_t count) {
+    uint64_t total = 0, size;
+    int64_t number;
+    for (Py_ssize_t sample = 0; sample < count && total <= MOST_OF_SAMPLES; sample++) {
+        memcpy(&number, found + 8 * sample, 8);
+        if (number < 0 || number >= last) continue;
+        memcpy(&size, rows + 32 * number + 24, 8);
+        total += size < MOST_OF_SAMPLES ? size : MOST_OF_SAMPLES + 1;
+    }
+    return total <= MOST_OF_SAMPLES;
+}
 
 static PyObject *joined(PyObject *module, PyObject *args) {
     const char *rows, *found, *mark;
@@ -243,20 +295,21 @@ static PyObject *joined(PyObject *module, PyObject *args) {
     Group *of_columns = NULL;
     int key, done;
     Wider *wider = PyMem_Calloc(1, sizeof *wider);
-    RowFile *file = PyMem_Calloc(1, sizeof *file);
-    if (!wider || !file) PyErr_NoMemory();
+    RowFiles *files = PyMem_Malloc(sizeof *files);
+    if (!wider || !files) PyErr_NoMemory();
     else if (PyArg_ParseTuple(
-            args, "Sy#y#O!O!y#y#O!iy#iO!", &wider->data, &wider->rows, &wider->rows_size, &wider->places, &wider->places_size,
+            args, "Sy#y#O!O!y#y#O!iy#O!O!", &wider->data, &wider->rows, &wider->rows_size, &wider->places, &wider->places_size,
             &PyList_Type, &wider->signatures, &PyList_Type, &wider->lists, &rows, &rows_size, &found, &found_size, &PyList_Type,
-            &names, &key, &mark, &mark_size, &file->file, &PyList_Type, &groups) && begin_wider(wider)) numbers = PyList_New(0);
+            &names, &key, &mark, &mark_size, &PyDict_Type, &files->files, &PyList_Type, &groups) && begin_wider(wider)) numbers = PyList_New(0);
     if (!numbers) goto done;
     const Py_ssize_t count = wider->rows_size / (Py_ssize_t)sizeof(Row), last = rows_size / 32;
     if (found_size != 8 * count || key < 0 || key >= PyList_Size(names)) {
         PyErr_Format(PyExc_ValueError, "no such samples or columns");
         goto done;
     }
-    file->end = (uint64_t)1 << 62;
+    files->number = UINT64_MAX;
     done = begin_form(&form, mark_size ? mark : ",", mark_size ? mark_size : 1, names, key);
+    if (done && form.mark == IN_TARS) done = are_small(rows, last, found, count);
     if (done && !mark_size && !(of_columns = find_groups(groups, &form))) goto done;
     for (Py_ssize_t sample = 0; done > 0 && sample < count; sample++) {
         int64_t number;
@@ -273,7 +326,7 @@ static PyObject *joined(PyObject *module, PyObject *args) {
             if (hash && place[0] != hash) break;
             hash = place[0];
             cells = of_columns ? entries_in_columns(of_columns, PyList_Size(groups), &form, place, wanted, entries)
-                               : entries_at(file, &form, place, wanted, entries);
+                               : entries_at(files, &form, place, wanted, entries);
         }
         if (cells == -2) done = 0;
         PyObject *at = done > 0 && cells >= 0 ? PyLong_FromLongLong(number - 1) : Py_NewRef(Py_None);
@@ -286,7 +339,7 @@ static PyObject *joined(PyObject *module, PyObject *args) {
 done:
     if (!result && wider) end_wider(wider, 0);
     PyMem_Free(wider);
-    PyMem_Free(file);
+    PyMem_Free(files);
     PyMem_Free(of_columns);
     Py_XDECREF(numbers);
     Py_XDECREF(made);
