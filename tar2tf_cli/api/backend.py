@@ -15,6 +15,8 @@ from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.structs import NamedTuple, dataclass
 
 if TYPE_CHECKING:
+    from typing_extensions import Never
+
     from tar2tf_cli.api.objects import ObjectInfo
     from tar2tf_cli.api.store import Store
 
@@ -34,15 +36,19 @@ class TaskContext(Protocol):
 class Task(Protocol):
     """A unit of work; it and its result can be pickled."""
 
-    def run(self, context: Any, /) -> Any:
-        """Do the work and return its result; the conversion alone defines both."""
+    def run(self, context: Never, /) -> object:
+        """Do the work and return its result.
+
+        Callers rely on nothing else: whoever made the task knows the type of its result. `Never` allows each task to
+        declare the context that it needs; the engine passes the one with which it was started.
+        """
 
 
 class Outcome(NamedTuple):
     """The outcome of a task: its result, or its error."""
 
     task: Task
-    result: Any = None
+    result: object = None
     error: Tar2tfError | None = None
 
 

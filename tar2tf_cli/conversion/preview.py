@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -200,18 +200,20 @@ class PlanOutcome(NamedTuple):
     message: str = ""
 
 
-def outcome(plan: Plan, **options: Any) -> PlanOutcome:
+def outcome(plan: Plan, *, endpoint: str | None, update: bool, **how: bool) -> PlanOutcome:
     """Return the effect of a plan's conversion on existing files, without changing them.
 
     Args:
         plan: the conversion.
-        **options: `endpoint`, `overwrite`, `update` and `remove_many`, as for `convert`.
+        endpoint: URL of the store that holds the output.
+        update: as for `convert`.
+        **how: `overwrite` and `remove_many`, as for `convert`.
     """
     if plan.conversion.output.is_stream:
-        if options["update"]:
+        if update:
             raise UsageError(NO_MANIFEST)
         return PlanOutcome("new")
-    there = destination(plan, **options)
+    there = destination(plan, endpoint=endpoint, update=update, **how)
     with closing(decide(there, there.working_folder())) as decision:
         return PlanOutcome(*decision.outcome)
 
@@ -281,7 +283,7 @@ def _first_group(how: ReadPlan, plan: Plan) -> Sample:
         return next(reading.grouped(reading.samples(), reading.transform), {})
 
 
-def _title(canonical: dict[str, Any]) -> str:
+def _title(canonical: Mapping[str, object]) -> str:
     name, fields = next(iter(canonical.items()))
     if not isinstance(fields, dict):
         return f"{name} {fields}"

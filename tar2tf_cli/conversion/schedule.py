@@ -151,13 +151,14 @@ class ConversionSchedule(Schedule):
     def take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task."""
         task, result, error = outcome.task, outcome.result, outcome.error
+        group = result if isinstance(result, InputGroup) else None
         if self._space:
-            self._count_end(self._space, task, result)
+            self._count_end(self._space, task, group)
         if isinstance(task, ReadInputs):
-            self._take_group(result or InputGroup(task.numbers, error=error))
+            self._take_group(group or InputGroup(task.numbers, error=error))
         elif error:
             raise error
-        elif isinstance(task, WriteShard):
+        elif isinstance(task, WriteShard) and isinstance(result, ShardReport):
             self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
 
     def _count_end(self, space: DiskSpace, task: Task, group: InputGroup | None) -> None:

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from tar2tf_cli.api.backend import Engine, Outcome, Task, TaskContext
 from tar2tf_cli.errors import MachineError, UsageError, WorkerError, to_tar2tf_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 _KEPT: Final = 30 << 20
 """Size in bytes of the memory block freed once to raise glibc's threshold, whose own limit is 32 MiB."""
@@ -65,7 +68,7 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
         BrokenPipeError: when the parent process is gone.
     """
     try:
-        return Outcome(task, task.run(context))
+        return Outcome(task, task.run(cast("Never", context)))
     except BrokenPipeError:
         raise
     except Exception as error:
