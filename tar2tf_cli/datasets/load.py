@@ -425,36 +425,23 @@ class ByPosition:
         """Return the batches of each epoch, reading `several` at once while there are enough."""
         import tensorflow as tf
 
-        def reading(first: Any, end: Any, step: int, seed: Any, read: Read) -> AnyDataset:
-            def read_from(at: tf.Tensor) -> object:
-                return read(at, tf.minimum(at + step, self._count), seed)
-
-            positions = tf.data.Dataset.range(first, end, step)
-            return positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-        def read_several(first: tf.Tensor, last: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            found = read(first, last, seed)
-            return {name: tf.reshape(value, [several, size, *value.shape[1:]]) for name, value in found.items()}
-
-        def read_whole(first: tf.Tensor, last: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            found = read(first, last, seed)
-            return {name: tf.ensure_shape(value, [size, *value.shape[1:]]) for name, value in found.items()}
-
         def of_epoch(first: Any, seed: Any = _AS_WRITTEN) -> AnyDataset:
             end = self._count - (self._count - first) % size if drop_remainder else self._count
-            last = first if several == 1 else end - (end - first) % (several * size)
-            rest = reading(last, end, size, seed, read_whole if drop_remainder else read)
-            if several == 1:
-                return rest
-            return reading(first, last, several * size, seed, read_several).unbatch().concatenate(rest)
+
+            def read_from(at: tf.Tensor) -> object:
+                return read(at, tf.minimum(at + several * size, end), seed)
+
+            positions = tf.data.Dataset.range(first, end, several * size)
+            found = positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            return found.rebatch(size, drop_remainder)
 
         def next_epoch(_: object) -> object:
             # not deterministic between calls, but checkpoints store its result
             return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
 
-        if self._order == Order(None):
-            return of_epoch(0)
         number = self._count // size if drop_remainder else -(-self._count // size)
+        if self._order == Order(None):
+            return _counted(of_epoch(0), number)
         batches = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
         return batches if self._skipped else _counted(batches, number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from itertools import islice
@@ -204,6 +205,44 @@ def test_keras_reads_a_new_order_in_each_epoch(folder: Path, ways: str) -> None:
     model.compile()
     model.fit(load_dataset(folder, shuffle=True, seed=3, batch=8), epochs=2, verbose=0, shuffle=False)
     assert seen == [number for epoch in (0, 1) for number in permuted(epoch_seed(3, epoch), np.arange(COUNT), COUNT)]
+
+
+@needs_op
+@pytest.mark.parametrize("shuffle", [None, True])
+def test_lengths_of_records_are_read_once_by_all_epochs(tmp_path: Path, shuffle: bool | None) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [(f"{n:04d}", {"txt": b"t" * 400, "cls": b"1"}) for n in range(2000)])
+    assert tar2tf("convert", tmp_path / "in", "-o", tmp_path / "out" / "<0>.record").returncode == 0
+    size = sum(shard.stat().st_size for shard in tmp_path.glob("out/*.record"))
+    dataset = load_dataset(tmp_path / "out", shuffle=shuffle, seed=1, batch=32)
+    read = []
+    for _ in range(2):
+        before = bytes_read()
+        assert len(list(dataset)) == 63
+        read.append(bytes_read() - before)
+    assert 1.9 < read[0] / size < 2.5
+    assert 0.9 < read[1] / size < 1.2
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read so far."""
+    found = re.search(r"^rchar: (\d+)$", Path("/proc/self/io").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+@needs_op
+def test_shards_that_were_written_again_are_read_again(folder: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+    dataset = load_dataset(copied, batch=7)
+    assert numbers(dataset) == [*range(COUNT)]
+    for shard in copied.glob("*.record"):
+        messages = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+        with tf.io.TFRecordWriter(str(shard)) as writer:
+            for message in reversed(messages):
+                writer.write(message)
+    again = numbers(dataset)
+    assert sorted(again) == [*range(COUNT)]
+    assert again[:7] == [*reversed(range(7))]
 
 
 # --- Shards that are not as the manifest says ---

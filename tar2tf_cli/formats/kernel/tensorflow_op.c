@@ -15,12 +15,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "records.h"
 
 enum { STRING = 7, FAILED = 9, OUT_OF_RANGE = 11, NOT_FOUND = 5, EXHAUSTED = 8, INTERNAL = 13, DATA_LOSS = 15 };
 enum { LENGTHS = 1 << 14, SPARSE = 1 << 11, AHEAD = 4 << 20, MOST_READ = 1 << 17, MOST_OPEN = 256, MOST_COLUMNS = MOST_KNOWN + 1 };
+enum { MOST_KEPT = 64 << 20, BUCKETS = 1 << 12 };
 
 /* --- TensorFlow's C API --- */
 
@@ -78,13 +80,22 @@ static int find_functions(void) {
 
 /* --- Shards --- */
 
+/* Positions of the records of one version of a file, which all readers in the process share: each epoch has its own reader. */
+typedef struct Positions {
+    struct Positions *next;
+    struct stat file;
+    int64_t count, known; /* numbers of its records: the total, and those with a known position */
+    int64_t *offsets;     /* starts of the known records, and the end of the last one */
+    int users, stale;
+    pthread_mutex_t lock;
+} Positions;
+
 typedef struct {
     const char *path;
-    int64_t first, count, known; /* numbers of its records: the first, the total, and those with a known position */
-    int64_t *offsets;            /* starts of the known records, and the end of the last one */
-    int64_t scanned;             /* end of the requested read-ahead */
-    int file;                    /* -1 while it is closed */
-    pthread_mutex_t lock;
+    int64_t first, count; /* numbers of its records: the first, and the total */
+    Positions *positions; /* NULL until it is opened */
+    int64_t advised;      /* end of the requested read-ahead */
+    int file;             /* -1 while it is closed */
 } Shard;
 
 typedef struct {
@@ -144,32 +155,133 @@ static int64_t read_at(int file, void *data, int64_t size, int64_t offset) {
     return done;
 }
 
-/* Read lengths until the position of a record is known. */
-static int scan(Shard *shard, int file, int64_t record, int ahead, Fault *fault) {
-    unsigned char lengths[LENGTHS];
-    int64_t at = shard->offsets[shard->known], begin = at, size = 0;
-    while (shard->known <= record) {
-        if (ahead && at + AHEAD / 2 > shard->scanned) {
-            posix_fadvise(file, (off_t)at, AHEAD, POSIX_FADV_WILLNEED);
-            shard->scanned = at + AHEAD;
+/* --- Positions of records --- */
+
+static pthread_mutex_t positions_lock = PTHREAD_MUTEX_INITIALIZER; /* of the table, `users` and `stale` */
+static Positions *all_positions[BUCKETS];                          /* lists by inode */
+static int64_t kept;                                               /* size of those that no reader uses */
+
+static Positions **bucket_of(const Positions *one) { return &all_positions[scattered(one->file.st_ino) % BUCKETS]; }
+
+static int64_t size_of(const Positions *one) { return (one->count + 1) * (int64_t)sizeof *one->offsets; }
+
+static int is_same(const Positions *one, const Positions *other) {
+    return !one->stale && one->count == other->count && one->file.st_ino == other->file.st_ino &&
+           one->file.st_dev == other->file.st_dev && one->file.st_size == other->file.st_size &&
+           one->file.st_mtim.tv_sec == other->file.st_mtim.tv_sec && one->file.st_mtim.tv_nsec == other->file.st_mtim.tv_nsec;
+}
+
+static Positions *new_positions(const Positions *like) {
+    Positions *one = malloc(sizeof *one);
+    int64_t *offsets = calloc((size_t)like->count + 1, sizeof *offsets);
+    if (!one || !offsets) {
+        free(one);
+        free(offsets);
+        return NULL;
+    }
+    *one = *like;
+    one->offsets = offsets;
+    pthread_mutex_init(&one->lock, NULL);
+    return one;
+}
+
+/* Return the positions in an open file, to be released; NULL without memory. */
+static Positions *acquire(const struct stat *file, int64_t count) {
+    Positions wanted = {.file = *file, .count = count}, **bucket = bucket_of(&wanted), *one;
+    pthread_mutex_lock(&positions_lock);
+    for (one = *bucket; one && !is_same(one, &wanted);) one = one->next;
+    if (one) kept -= one->users ? 0 : size_of(one);
+    else if ((one = new_positions(&wanted))) {
+        one->next = *bucket;
+        *bucket = one;
+    }
+    if (one) one->users++;
+    pthread_mutex_unlock(&positions_lock);
+    return one;
+}
+
+/* Delete the positions in a list that no reader uses; all of them, or the stale ones. */
+static void delete_unused(Positions **link, int all) {
+    for (Positions *one; (one = *link);) {
+        if (one->users || !(all || one->stale)) link = &one->next;
+        else {
+            *link = one->next;
+            kept -= size_of(one);
+            pthread_mutex_destroy(&one->lock);
+            free(one->offsets);
+            free(one);
         }
+    }
+}
+
+/* Release positions, which are kept for another reader unless too many are. */
+static void release(Positions *one) {
+    pthread_mutex_lock(&positions_lock);
+    if (!--one->users) {
+        kept += size_of(one);
+        delete_unused(bucket_of(one), 0);
+        for (int bucket = 0; kept > MOST_KEPT && bucket < BUCKETS; bucket++) delete_unused(&all_positions[bucket], 1);
+    }
+    pthread_mutex_unlock(&positions_lock);
+}
+
+/* Have no other reader use the positions in a file that is not as it was. */
+static int fail_changed(Fault *fault, const Shard *shard, const char *text, int64_t record) {
+    pthread_mutex_lock(&positions_lock);
+    shard->positions->stale = 1;
+    pthread_mutex_unlock(&positions_lock);
+    return fail(fault, DATA_LOSS, shard, text, record);
+}
+
+/* Return the positions in a shard, which the reader keeps until it is deleted; NULL after a fault. */
+static Positions *positions_in(Reader *reader, Shard *shard, Fault *fault) {
+    Positions *found = __atomic_load_n(&shard->positions, __ATOMIC_ACQUIRE), *none = NULL;
+    struct stat status;
+    if (found) return found;
+    int file = opened(reader, shard, fault);
+    if (file < 0) return NULL;
+    int error = fstat(file, &status);
+    done_with(shard, file);
+    if (error) return fail(fault, FAILED, shard, strerror(errno), 0), NULL;
+    found = acquire(&status, shard->count);
+    if (!found) return fail(fault, EXHAUSTED, shard, "there is no memory for the places of its records", 0), NULL;
+    if (__atomic_compare_exchange_n(&shard->positions, &none, found, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return found;
+    release(found); /* another thread has found them first */
+    return none;
+}
+
+/* Have the system read ahead in a shard that is read in order. */
+static void advise(Shard *shard, int file, int64_t at) {
+    if (at + AHEAD / 2 <= __atomic_load_n(&shard->advised, __ATOMIC_RELAXED)) return;
+    posix_fadvise(file, (off_t)at, AHEAD, POSIX_FADV_WILLNEED);
+    __atomic_store_n(&shard->advised, at + AHEAD, __ATOMIC_RELAXED);
+}
+
+/* Read lengths until the position of a record is known, and those of the next records that were read with them; but the
+   last one only if it is wanted, as the end of the shard is checked with it. */
+static int scan(Shard *shard, Positions *all, int file, int64_t record, int ahead, Fault *fault) {
+    unsigned char lengths[LENGTHS];
+    int64_t at = all->offsets[all->known], begin = at, size = 0;
+    while (all->known <= record || (all->known + 1 < all->count && at + 12 <= begin + size)) {
+        if (ahead) advise(shard, file, at);
         if (at + 12 > begin + size) {
-            int sparse = shard->known && at - shard->offsets[shard->known - 1] > SPARSE; /* small reads */
+            int sparse = all->known && at - all->offsets[all->known - 1] > SPARSE; /* small reads */
             size = read_at(file, lengths, sparse ? 12 : LENGTHS, begin = at);
-            if (size < 0) return fail(fault, DATA_LOSS, shard, strerror(errno), shard->known);
-            if (!size) return fail(fault, FAILED, shard, "the shard has fewer records than the manifest says", shard->known);
-            if (size < 12) return fail(fault, DATA_LOSS, shard, "the shard ends inside a record", shard->known);
+            if (size < 0) return fail(fault, DATA_LOSS, shard, strerror(errno), all->known);
+            if (!size) return fail(fault, FAILED, shard, "the shard has fewer records than the manifest says", all->known);
+            if (size < 12) return fail(fault, DATA_LOSS, shard, "the shard ends inside a record", all->known);
         }
         bytes_t length = lengths + (at - begin);
         uint64_t bytes = eight(length);
         if (four_before(length + 12) != masked(crc32c(0, length, 8)) || bytes > INT64_MAX / 2)
-            return fail(fault, DATA_LOSS, shard, "the CRC of its length is wrong", shard->known);
+            return all->known > record || fail(fault, DATA_LOSS, shard, "the CRC of its length is wrong", all->known);
         at += (int64_t)bytes + FRAMING;
-        shard->offsets[shard->known + 1] = at;
-        __atomic_store_n(&shard->known, shard->known + 1, __ATOMIC_RELEASE);
+        unsigned char next;
+        if (all->known + 1 == all->count && read_at(file, &next, 1, at) == 1)
+            return fail(fault, FAILED, shard, "the shard has more records than the manifest says", all->count);
+        all->offsets[all->known + 1] = at;
+        __atomic_store_n(&all->known, all->known + 1, __ATOMIC_RELEASE);
     }
-    if (shard->known == shard->count && read_at(file, lengths, 1, at) == 1)
-        return fail(fault, FAILED, shard, "the shard has more records than the manifest says", shard->known);
     return 1;
 }
 
@@ -187,18 +299,18 @@ static int locate(Reader *reader, int64_t number, int ahead, Span *span, Fault *
         else high = middle;
     }
     Shard *shard = &reader->shards[low];
+    Positions *all = positions_in(reader, shard, fault);
+    if (!all) return 0;
     int64_t record = number - shard->first;
     int found = 1;
-    if (__atomic_load_n(&shard->known, __ATOMIC_ACQUIRE) <= record) {
-        pthread_mutex_lock(&shard->lock);
-        if (!shard->offsets) shard->offsets = calloc((size_t)shard->count + 1, sizeof *shard->offsets);
-        int file = shard->offsets ? opened(reader, shard, fault) : -1;
-        if (!shard->offsets) fail(fault, EXHAUSTED, shard, "there is no memory for the places of its records", record);
-        found = file >= 0 && scan(shard, file, record, ahead, fault);
+    if (__atomic_load_n(&all->known, __ATOMIC_ACQUIRE) <= record) {
+        pthread_mutex_lock(&all->lock);
+        int file = opened(reader, shard, fault);
+        found = file >= 0 && scan(shard, all, file, record, ahead, fault);
         done_with(shard, file);
-        pthread_mutex_unlock(&shard->lock);
+        pthread_mutex_unlock(&all->lock);
     }
-    if (found) *span = (Span){shard, record, shard->offsets[record], shard->offsets[record + 1]};
+    if (found) *span = (Span){shard, record, all->offsets[record], all->offsets[record + 1]};
     return found;
 }
 
@@ -209,6 +321,7 @@ typedef struct {
     void *context, *status;
     Span *spans;
     int64_t count;
+    int ahead;       /* whether records are read in order */
     int in_messages; /* messages instead of columns */
     void *outputs[MOST_COLUMNS];
     char *data[MOST_COLUMNS];
@@ -251,16 +364,17 @@ static int put_run(Task *task, int64_t first, int64_t last, char **buffer, int64
     }
     int file = opened(task->reader, begin->shard, fault);
     if (file < 0) return 0;
+    if (task->ahead) advise(begin->shard, file, begin->start);
     int64_t found = read_at(file, *buffer, size, begin->start);
     int error = errno;
     done_with(begin->shard, file);
     if (found < 0) return fail(fault, DATA_LOSS, begin->shard, strerror(error), begin->record);
-    if (found < size) return fail(fault, DATA_LOSS, begin->shard, "the shard ends inside a record", end->record);
+    if (found < size) return fail_changed(fault, begin->shard, "the shard ends inside a record", end->record);
     for (int64_t row = first; row < last; row++) {
         Span *span = &task->spans[row];
         bytes_t at = (bytes_t)*buffer + (span->start - begin->start), message = at + 12;
         size_t length = (size_t)(span->end - span->start - FRAMING);
-        if (eight(at) != length) return fail(fault, DATA_LOSS, span->shard, "the shard changed while it was read", span->record);
+        if (eight(at) != length) return fail_changed(fault, span->shard, "the shard changed while it was read", span->record);
         if (four_before(message + length + 4) != masked(crc32c(0, message, length)))
             return fail(fault, DATA_LOSS, span->shard, "the CRC of its data is wrong: tar2tf verify lists all faults", span->record);
         if (!put_record(task, row, message, message + length)) return 0;
@@ -319,7 +433,7 @@ static int find_spans(Task *task, int64_t first, int64_t seed, Fault *fault) {
         if (number < 0 || number >= reader->total)
             return fail(fault, OUT_OF_RANGE, reader->shards, "there is no record at this position", number);
         if (seed >= 0) number = (int64_t)permuted((uint64_t)seed, (uint64_t)number, (uint64_t)reader->total);
-        if (!locate(reader, number, seed < 0, &task->spans[row], fault)) return 0;
+        if (!locate(reader, number, task->ahead, &task->spans[row], fault)) return 0;
     }
     return 1;
 }
@@ -330,6 +444,7 @@ static void compute(void *kernel, void *context) {
     Task task = {.reader = kernel, .context = context, .status = status};
     int64_t first = scalar(context, 0, status), last = scalar(context, 1, status), seed = scalar(context, 2, status);
     task.count = last > first ? last - first : 0;
+    task.ahead = seed < 0;
     task.spans = malloc((size_t)(task.count + 1) * sizeof *task.spans);
     task.in_messages = !task.reader->columns;
     if (!task.spans) fault.code = EXHAUSTED;
@@ -357,8 +472,7 @@ static void delete_reader(void *kernel) {
     for (int number = 0; reader->shards && number < reader->shard_count; number++) {
         Shard *shard = &reader->shards[number];
         if (shard->file >= 0) close(shard->file);
-        free(shard->offsets);
-        pthread_mutex_destroy(&shard->lock);
+        if (shard->positions) release(shard->positions);
     }
     free(reader->shards);
     free(reader->paths);
@@ -382,7 +496,6 @@ static void read_shards(void *construction, Reader *reader, void *status) {
         char *out = reader->paths;
         for (int32_t number = 0; !tf.get_code(status) && number < count; number++) {
             reader->shards[number] = (Shard){.path = out, .first = reader->total, .count = reader->counts[number], .file = -1};
-            pthread_mutex_init(&reader->shards[number].lock, NULL);
             memcpy(out, paths[number], lengths[number]);
             out += lengths[number];
             *out++ = 0;
