@@ -502,7 +502,8 @@ def failure(what: str, error: BaseException) -> Tar2tfError:
         what: such as `the function own:crop raised`.
         error: the exception.
     """
-    return to_tar2tf_error(error) or SampleError(f"{what} {type(error).__name__}: {error}")
+    text = f": {error}" if str(error) else ""
+    return to_tar2tf_error(error) or SampleError(f"{what} {type(error).__name__}{text}")
 
 
 def read_failed(path: str, error: OSError) -> SourceError:

@@ -13,10 +13,12 @@ from commands import tar2tf
 from example_messages import encoded
 from shards import records
 from tar2tf_cli import load_dataset, open_records
-from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.inputs.shard_set import resolve
-from tar2tf_cli.inputs.tfds_folder import TfdsFolder
+from tar2tf_cli.inputs.tfds_folder import TfdsFolder, shard_template, side_files, why_no_tfds
+from tar2tf_cli.spec.conversion import Output
+from tar2tf_cli.stores.directory import DirectorySource
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.xdist_group("readers")]
 
@@ -221,39 +223,159 @@ def test_a_description_without_splits_is_an_error_and_its_folder_is_read(describ
         open_records(described)
 
 
-EVERY_TYPE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, list[int | None]]]]] = {
-    "image": ({"image": {}}, {"x": ("bytes", "bytes", [])}),
+EVERY_TYPE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, list[int | None]]], list[str]]] = {
+    "image": ({"pythonClassName": "a.b.Image", "image": {}}, {"x": ("bytes", "bytes", [])}, ["Image"]),
+    "text": ({"pythonClassName": "Text", "text": {}}, {"x": ("bytes", "bytes", [])}, ["Text"]),
+    "label": ({"classLabel": {}}, {"x": ("int64", "int64", [])}, ["int64"]),
     "box": (
-        {"boundingBox": {"dtype": "float32", "shape": {"dimensions": ["4"]}}},
-        {"x": ("float", "float32", [4])},
+        {"boundingBox": {"dtype": "float64", "shape": {"dimensions": ["2", "2"]}}},
+        {"x": ("float", "float64", [2, 2])},
+        ["float64 [2, 2]"],
     ),
+    "box by default": ({"boundingBox": {}}, {"x": ("float", "float32", [4])}, ["float32 [4]"]),
     "audio": (
         {"audio": {"dtype": "int64", "encoding": "NONE", "shape": {"dimensions": ["-1"]}}},
         {"x": ("int64", "int64", [None])},
+        ["int64 [?]"],
     ),
-    "video": ({"video": {"shape": {"dimensions": ["-1", "4", "4", "3"]}}}, {"x": ("bytes", "bytes", [None])}),
+    "lazy audio": (
+        {"audio": {"dtype": "int64", "lazyDecode": True, "shape": {"dimensions": ["-1"]}}},
+        {"x": ("bytes", "bytes", [])},
+        [""],
+    ),
+    "video": (
+        {"pythonClassName": "Video", "video": {"shape": {"dimensions": ["-1", "4", "4", "3"]}}},
+        {"x": ("bytes", "bytes", [None])},
+        ["Video [?]"],
+    ),
+    "short video": ({"video": {"shape": {"dimensions": ["7", "4"]}}}, {"x": ("bytes", "bytes", [7])}, ["[7]"]),
+    "video by default": ({"video": {}}, {"x": ("bytes", "bytes", [None])}, ["[?]"]),
     "languages": (
-        {"translation": {"languages": ["de", "en"]}},
+        {"pythonClassName": "Translation", "translation": {"languages": ["de", "en"]}},
         {"x/de": ("bytes", "bytes", []), "x/en": ("bytes", "bytes", [])},
+        ["Translation", "Translation"],
     ),
-    "bytes": (tensor("int16", 2, 2, encoding="bytes"), {"x": ("raw", "int16", [2, 2])}),
-    "zlib": (tensor("int16", 2, 2, encoding="zlib"), {"x": ("bytes", "bytes", [])}),
+    "any languages": (
+        {"translation": {"languages": ["de", "en"], "variableLanguagesPerExample": True}},
+        {"x/language": ("bytes", "bytes", [None]), "x/translation": ("bytes", "bytes", [None])},
+        ["[?]", "[?]"],
+    ),
+    "no languages": ({"translation": {}}, {}, []),
+    "nothing": (group(), {}, []),
+    "float": ({"tensor": {"shape": {}}}, {"x": ("float", "float32", [])}, ["float32"]),
+    "bytes": (tensor("int16", 2, 2, encoding="bytes"), {"x": ("raw", "int16", [2, 2])}, ["Tensor int16 [2, 2]"]),
+    "bytes of text": (tensor("string", 2, encoding="BYTES"), {"x": ("bytes", "bytes", [])}, ["Tensor"]),
+    "bytes in a sequence": (
+        sequence(tensor("int16", 2, encoding="bytes")),
+        {"x": ("bytes", "bytes", [None])},
+        ["Tensor [?]"],
+    ),
+    "zlib": (tensor("int16", 2, 2, encoding="zlib"), {"x": ("bytes", "bytes", [])}, ["Tensor"]),
+    "shape": (
+        tensor("float32", -1, 0, encoding="bytes"),
+        {"x": ("raw", "float32", [None, 0])},
+        ["Tensor float32 [?, 0]"],
+    ),
     "shapes": (
         tensor("float32", -1, -1, encoding="bytes"),
         {"x/shape": ("int64", "int32", [2]), "x/value": ("bytes", "bytes", [])},
+        ["Tensor int32 [2]", "Tensor"],
     ),
-    "texts": (tensor("string", -1), {"x": ("bytes", "bytes", [None])}),
-    "fixed": (sequence(tensor("int8"), 3), {"x": ("int64", "int8", [3])}),
+    "unknown lengths": (tensor("float32", -1, -1), {"x": ("float", "float32", [None])}, ["Tensor float32 [?]"]),
+    "texts": (tensor("string", -1), {"x": ("bytes", "bytes", [None])}, ["Tensor [?]"]),
+    "fixed": (sequence(tensor("int8"), 3), {"x": ("int64", "int8", [3])}, ["Tensor int8 [3]"]),
+    "sequence by default": ({"sequence": {"feature": {"text": {}}}}, {"x": ("bytes", "bytes", [None])}, ["[?]"]),
+    "sequences": (
+        sequence(sequence(tensor("int8", 2)), 3),
+        {"x/ragged_row_lengths_0": ("int64", "int64", [None]), "x/ragged_flat_values": ("int64", "int8", [None, 2])},
+        ["row lengths int64 [?]", "Tensor int8 [?, 2]"],
+    ),
+    "nested": (
+        group(y=tensor("bool"), z=group(text=sequence({"text": {}}))),
+        {"x/y": ("int64", "bool", []), "x/z/text": ("bytes", "bytes", [None])},
+        ["Tensor bool", "[?]"],
+    ),
 }
 
 
-@pytest.mark.parametrize("name", EVERY_TYPE)
-def test_features_are_stored_as_their_types_say(name: str) -> None:
-    feature, stored = EVERY_TYPE[name]
-    files = {"features.json": json.dumps(group(x=feature)).encode()}
-    made = TfdsFolder({}, files).described(5)
-    assert {key: (about["encoding"], about["dtype"], about["shape"]) for key, about in made.items()} == stored
-    assert [about.get("count") for about in made.values()] == [5] * len(made)
+def test_features_are_stored_as_their_types_say() -> None:
+    for name, (feature, stored, types) in EVERY_TYPE.items():
+        folder = TfdsFolder({}, {"features.json": json.dumps(group(x=feature)).encode()})
+        made = folder.described(5)
+        found = {key: (about["encoding"], about["dtype"], about["shape"]) for key, about in made.items()}
+        assert (name, found) == (name, stored)
+        assert [about.get("count") for about in made.values()] == [5] * len(made)
+        assert folder.types() == dict(zip(stored, types, strict=True))
+
+
+def test_a_feature_of_an_unknown_type_is_named() -> None:
+    feature = {"pythonClassName": "own.Graph", "graph": {}}
+    folder = TfdsFolder({}, {"features.json": json.dumps(group(a=group(x=feature))).encode()})
+    with pytest.raises(ValueError, match=r"^the feature 'a/x' is of the type own\.Graph$"):
+        folder.types()
+
+
+def test_shards_are_named_by_the_usual_template_or_by_that_of_their_split() -> None:
+    names = {"name": "toy", "splits": [{"name": "train", "shardLengths": ["3", "4"]}, {"name": "empty"}]}
+    other = {"name": "a", "filepathTemplate": "{DATASET}.{SPLIT}.{FILEFORMAT}.{SHARD_INDEX}.{NUM_SHARDS}"}
+    shards = dict(TfdsFolder({**names, "version": "1.0.0"}, {}).splits())
+    assert shards == {
+        "train": [("toy-train.tfrecord-00000-of-00002", 3), ("toy-train.tfrecord-00001-of-00002", 4)],
+        "empty": [],
+    }
+    assert dict(TfdsFolder({"splits": [{**other, "shardLengths": [5]}]}, {}).splits()) == {
+        "a": [(".a.tfrecord.00000.00001", 5)]
+    }
+    assert [*TfdsFolder({}, {}).splits()] == []
+    assert [TfdsFolder(info, {}).name for info in ({**names, "version": "1.0.0"}, names, {})] == [
+        "toy 1.0.0",
+        "toy",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "template"),
+    [
+        (["toy-train.tfrecord-00000-of-00001"], "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"),
+        (["toy-train.tfrecord-00000-of-00001.a"], "toy-train.tfrecord-{SHARD_X_OF_Y}.a"),
+        (["x{-00000-of-00002", "x{-00001-of-00002"], "x{{-{SHARD_X_OF_Y}"),
+        (["00000}.a", "00001}.a"], "{SHARD_INDEX}}}.a"),
+        (["toy-train.tfrecord-00000", "toy-train.tfrecord-00001"], "toy-train.tfrecord-{SHARD_INDEX}"),
+        (["{one}"], "{{one}}"),
+        (["00001.a", "00002.a"], None),
+        (["a-00000-of-00003", "a-00001-of-00003"], "a-{SHARD_INDEX}-of-00003"),
+        (["a-00000", "b-00001"], None),
+    ],
+)
+def test_names_of_shards_have_a_template_if_their_numbers_begin_at_0(paths: list[str], template: str | None) -> None:
+    if template:
+        assert shard_template(paths, "toy-train.tfrecord-") == template
+        return
+    with pytest.raises(UsageError) as raised:
+        shard_template(paths, "")
+    assert raised.value.message == f"TensorFlow Datasets does not find shards that are named like {paths[0]}"
+    assert raised.value.hint == (
+        "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
+    )
+
+
+def test_files_that_describe_a_folder_are_its_only_ones_if_both_are_there() -> None:
+    both = ["features.json", "dataset_info.json"]
+    assert side_files(["a", *both, "x.labels.txt", ".labels.txt"]) == [*both, "x.labels.txt", ".labels.txt"]
+    assert [side_files([name, "x.labels.txt"]) for name in both] == [[], []]
+
+
+def test_reasons_why_tfds_cannot_read_an_output() -> None:
+    reasons = {
+        "-": "it reads shards in a folder",
+        "a-<>.tar": "it reads TFRecord shards, and the output is tar",
+        "a-<>.record.gz": "it cannot read compressed shards",
+        "a-<>.record": "it does not find shards that are named a-<>.record",
+        "a-<00000>.record": None,
+        "a.record": None,
+    }
+    assert {path: why_no_tfds(Output(path)) for path in reasons} == reasons
 
 
 @pytest.mark.parametrize(
@@ -273,3 +395,13 @@ def test_how_many_examples_have_an_optional_feature_is_not_said(feature: dict[st
     made = TfdsFolder({}, {"features.json": json.dumps(group(x=feature, y=tensor("bool"))).encode()}).described(5)
     assert [*made] == [*names, "y"]
     assert [about.get("count") for about in made.values()] == [None] * len(names) + [5]
+
+
+def test_a_missing_description_is_an_error_that_says_what_a_folder_needs(described: Path) -> None:
+    (described / "features.json").unlink()
+    with pytest.raises(NothingFoundError) as raised:
+        TfdsFolder.read(DirectorySource(str(described)))
+    assert raised.value.shard == str(described / "features.json")
+    assert raised.value.message == "does not exist"
+    hint = "TensorFlow Datasets describes a folder by dataset_info.json and features.json; restore it from a copy"
+    assert raised.value.hint == hint
