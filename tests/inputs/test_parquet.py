@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +19,10 @@ from commands import convert, tar2tf
 from images import jpeg, photo
 from shards import examples, tree, write_tar
 from tar2tf_cli import open_records
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.inputs import parquet as module
+from tar2tf_cli.inputs.parquet import ParquetFiles, ParquetSource, RowGroup, entries, entry_name, key_text, value_of
+from tar2tf_cli.inputs.report import InputReport
 
 pytest.importorskip("pyarrow")
 ROWS = 100
@@ -199,3 +203,167 @@ def test_files_in_a_store_are_read_by_ranges(tmp_path: Path, s3: str, s3_client:
     join = ["--join", "s3://parquet/in/*.parquet", "--join-key", "id"]
     convert(shard, "-o", tmp_path / "3/x.record", *join)
     assert [found["score"] for found in examples(tmp_path / "3/x.record")] == [[3.5], [52.5]]
+
+
+# --- In one process ---
+
+
+def rows_of(source: ParquetSource) -> tuple[list[Any], list[Any], int]:
+    """The places, keys and entries of samples, the faults with their places, and the bytes that were read."""
+    counted: list[int] = []
+    faults: list[Any] = []
+
+    def fault(error: SampleError) -> None:
+        faults.append((error.shard, error.key, error.member, error.message))
+
+    found = []
+    for item in source.list(()):
+        for where, sample in source.samples(item, InputReport(), fault, counted.append):
+            found.append((where["member"], sample))
+    return found, faults, sum(counted)
+
+
+def source_of(path: Path) -> ParquetSource:
+    return ParquetSource(ParquetFiles(str(path)), {}, lambda key, values: {"__key__": key, **values})
+
+
+def test_a_key_is_in_one_of_two_columns_or_is_the_number_of_the_row(tmp_path: Path) -> None:
+    keys = {"key": ["x", None, "yyy"], "__key__": [None, None, "z"]}
+    write(tmp_path / "in/a.parquet", {**keys, "n": [1, 2, 3]}, group=2)
+    write(tmp_path / "in/b.parquet", {"key": [b"\xff", b"b"], "n": [4, 5]})
+    source = source_of(tmp_path / "in")
+    found, faults, read = rows_of(source)
+    assert found == [
+        ("row 1", {"__key__": "x", "n": 1}),
+        ("row 2", {"__key__": "a-000001", "n": 2}),
+        ("row 3", {"__key__": "z", "key": b"yyy", "n": 3}),
+        ("row 1", {"__key__": "\udcff", "n": 4}),
+        ("row 2", {"__key__": "b", "n": 5}),
+    ]
+    assert faults == []
+    assert read > 0
+    assert source.listing_info().samples == 5
+    names = [item.name for item in source.list(())]
+    assert names == ["a.parquet row group 0", "a.parquet row group 1", "b.parquet row group 0"]
+    assert source.locate(names[1]) == str(tmp_path / "in/a.parquet")
+    assert source.locate("other") == str(tmp_path / "in")
+
+
+def test_faulty_rows_are_named_by_file_key_and_row_and_the_others_are_read(tmp_path: Path) -> None:
+    images = [{"bytes": b"x", "path": "a.bin"}, {"bytes": None, "path": "b.bin"}] * 2
+    path = write(tmp_path / "a.parquet", {"image": images}, group=3)
+    found, faults, _ = rows_of(source_of(path))
+    assert found == [
+        ("row 1", {"__key__": "a-000000", "image.bin": b"x"}),
+        ("row 3", {"__key__": "a-000002", "image.bin": b"x"}),
+    ]
+    message = "the column 'image' has the path 'b.bin', but no bytes"
+    assert faults == [(str(path), f"a-{n:06d}", f"row {n + 1}", message) for n in (1, 3)]
+
+
+def test_files_without_rows_are_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"n": []})
+    with pytest.raises(SourceError) as raised:
+        source_of(path).list(())
+    assert str(raised.value) == f"{path}: has no rows"
+
+
+def test_values_become_entries_by_their_type() -> None:
+    image = jpeg(photo(8, 8))
+    row: dict[str, Any] = {
+        "text": "ü",
+        "bytes": b"\xff",
+        "on": True,
+        "n": 3,
+        "x": 0.5,
+        "list": [1, 2],
+        "struct": {"bytes": b"x"},
+        "day": datetime.date(2024, 1, 31),
+        "time": datetime.datetime(2024, 1, 31, 12, 5),
+        "decimal": decimal.Decimal("1.50"),
+        "none": None,
+        "image": {"bytes": image, "path": "a.PNG"},
+        "sound": {"bytes": b"x", "path": "a/b.FLAC"},
+        "sound.flac": {"bytes": b"y", "path": "a/b.FLAC"},
+        "file": {"bytes": b"z", "path": None},
+        "empty": {"bytes": b"", "path": "noext"},
+    }
+    assert entries(row) == {
+        "text": "ü".encode(),
+        "bytes": b"\xff",
+        "on": True,
+        "n": 3,
+        "x": 0.5,
+        "list": [1, 2],
+        "struct": {"bytes": b"x"},
+        "day": b"2024-01-31",
+        "time": b"2024-01-31T12:05:00",
+        "decimal": b"1.50",
+        "image.jpg": image,
+        "sound.flac": b"y",
+        "file": b"z",
+        "empty": b"",
+    }
+    assert value_of("none", None) is None
+    assert entry_name("A.JPG", {"bytes": image, "path": None}) == "A.JPG"
+    assert [key_text(key) for key in ("ü", "ü".encode(), b"\xff", 5, None)] == ["ü", "ü", "\udcff", "5", "None"]
+
+
+def test_damage_within_a_file_is_an_error_however_it_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"text": [f"{number:09d}" for number in range(200)]}, group=200)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 600 + data[604:])
+    (item,) = ParquetFiles(str(path)).list()
+    group = RowGroup(item, 0, 0, 200, 1)
+    for read in (
+        lambda files: [*files.rows(group, None)],
+        lambda files: [*files.column(group, "text")],
+        lambda files: files.rows_at(item, 0, [1]),
+        lambda files: files.arrow_columns(item, 0),
+    ):
+        with pytest.raises(DamagedShardError) as raised:
+            read(ParquetFiles(str(path)))
+        assert raised.value.shard == str(path)
+        assert raised.value.message.startswith("cannot be read as Parquet: ")
+
+
+def test_the_kernel_gets_columns_of_text_bytes_whole_and_real_numbers(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    forms = {
+        "text": (pa.array(["a", None, "ü"]), "s"),
+        "bytes": (pa.array([b"a", b"", b"b"]), "s"),
+        "long text": (pa.array(["a", "b", ""], pa.large_string()), "S"),
+        **{
+            name: (pa.array([1, None, 100], getattr(pa, name)()), "i")
+            for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        },
+        "float32": (pa.array([0.5, 1, -2], pa.float32()), "d"),
+        "float64": (pa.array([0.5, 1, -2], pa.float64()), "d"),
+    }
+    path = write(tmp_path / "a.parquet", {name: column for name, (column, _) in forms.items()})
+    files = ParquetFiles(str(path))
+    found = files.arrow_columns(files.list()[0], 0)
+    assert found
+    assert (found.names, found.rows) == ([*forms], 3)
+    assert [letter for letter, *_ in found.columns] == [letter for _, letter in forms.values()]
+    numbers = {name: memoryview(column[3]).cast("B") for name, column in zip(forms, found.columns, strict=True)}
+    for name, (_, letter) in forms.items():
+        if letter in "id":
+            first, _, last = struct.unpack("<3q" if letter == "i" else "<3d", numbers[name][:24])
+            assert (name, first, last) == (name, *((1, 100) if letter == "i" else (0.5, -2.0)))
+    for odd in (pa.array([2**63], pa.uint64()), pa.array([True]), pa.array([[1]]), pa.array([datetime.date.today()])):
+        files = ParquetFiles(str(write(tmp_path / "b.parquet", {"n": pa.array([1]), "odd": odd})))
+        assert files.arrow_columns(files.list()[0], 0) is None
+
+
+def test_a_name_is_of_parquet_by_its_suffix_or_a_folder_by_what_else_is_in_it(tmp_path: Path) -> None:
+    folders = {"only": "a.PARQUET b.txt", "tars": "a.parquet a.tar", "none": "a.txt", "rows": "a.parquet b.CSV"}
+    for folder, names in folders.items():
+        (tmp_path / folder).mkdir()
+        for name in names.split():
+            (tmp_path / folder / name).touch()
+    found = {name: module.is_parquet(str(tmp_path / name)) for name in (*folders, "x.Parquet", "x")}
+    assert found == {"only": True, "tars": False, "none": False, "rows": False, "x.Parquet": True, "x": False}
+    assert module.is_parquet("s3://bucket/*.parquet")
+    assert not module.is_parquet("s3://bucket/in")
