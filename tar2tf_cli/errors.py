@@ -30,9 +30,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -493,6 +493,10 @@ def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
     if isinstance(error, Tar2tfError):
         return error
     return not_installed(error) if isinstance(error, ModuleNotFoundError) else machine_error(error)
+
+
+RAISED: Final = (Exception, SystemExit)
+"""Exceptions of a user's function to catch; an uncaught `sys.exit(0)` would end a command as if it were complete."""
 
 
 def failure(what: str, error: BaseException) -> Tar2tfError:

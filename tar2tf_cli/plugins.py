@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
 
-PluginGroup: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
+PluginGroup: TypeAlias = 'Literal["ops", "presets", "inputs", "stores", "formats", "checks"]'
 """The name of an entry point group after the prefix `tar2tf.`."""
 
 _PACKAGE_FOLDER: Final = os.path.dirname(__file__)

@@ -1,4 +1,4 @@
-"""Dataclasses and named tuples that are cheap to define: their methods are shared, not compiled for each class.
+"""Dataclasses, named tuples, typed dicts and protocols that are cheap to define: no code is compiled for a class.
 
 To define a standard dataclass, Python compiles source text, which takes 1 to 10 million instructions. A conversion
 imports fifty of them, which took a quarter of its start-up time. Creating an object of these classes takes one or two
@@ -224,10 +224,27 @@ class _LazySignature:
         )
 
 
+class _TypedDict:
+    """Base class of typed dicts, which make plain dicts, as those of `typing.TypedDict` do."""
+
+    def __init_subclass__(cls, *, total: bool = True) -> None:
+        super().__init_subclass__()
+
+    def __new__(cls, **values: object) -> dict[str, object]:  # type: ignore[misc]
+        return values
+
+
+class _Protocol:
+    """Base class of protocols, which no code tests at run time."""
+
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
     from typing import NamedTuple as NamedTuple
+    from typing import Protocol as Protocol
+    from typing import TypedDict as TypedDict
 else:
     dataclass, field, replace, NamedTuple = _dataclass, _field, _replace, _NamedTuple
+    Protocol, TypedDict = _Protocol, _TypedDict

@@ -181,3 +181,24 @@ def test_arguments_that_do_not_fit_are_named(args: tuple[object, ...], given: di
     with pytest.raises(TypeError) as caught:
         Extent("a")._replace(start=1, end=2)
     assert str(caught.value) == "got unexpected field names: ['start', 'end']"
+
+
+def test_a_typed_dict_makes_plain_dicts() -> None:
+    class Where(structs.TypedDict, total=False):
+        shard: str
+        offset: int
+
+    assert type(Where(shard="a")) is dict
+    assert Where(shard="a", offset=1) == {"shard": "a", "offset": 1}
+    assert Where() == {}
+
+
+def test_a_class_fits_a_protocol_that_it_names() -> None:
+    class Named(structs.Protocol):
+        def name(self) -> str: ...
+
+    class File(Named):
+        def name(self) -> str:
+            return "a"
+
+    assert File().name() == "a"

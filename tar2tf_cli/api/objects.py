@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, Protocol
 
 _SUFFIXES: Final = ("tar", "record", "records", "tfrecord", "tfrecords")
 _COMPRESSIONS: Final = ("gz", "zst", "bz2", "xz", "zlib")

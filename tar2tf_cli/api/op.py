@@ -24,7 +24,7 @@ JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping
 JsonSchema: TypeAlias = "Mapping[str, JsonValue]"
 """A JSON Schema of draft 7."""
 
-Subject: TypeAlias = Literal["sample", "example"]
+Subject: TypeAlias = 'Literal["sample", "example"]'
 """Kind of mapping that an op accepts: samples of entries, or examples of features."""
 
 DEFAULT_MAX_PIXELS: Final = 2**27

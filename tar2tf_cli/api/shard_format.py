@@ -10,14 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import Features, KeySplit, MessagePart, Sample
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, Protocol
 
-KernelForm: TypeAlias = Literal["record", "members"]
+KernelForm: TypeAlias = 'Literal["record", "members"]'
 """The encoding in which the kernel returns plain samples: framed tf.train.Examples, or members of a tar."""
 
 

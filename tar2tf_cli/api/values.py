@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.structs import NamedTuple, dataclass, replace
+from tar2tf_cli.structs import NamedTuple, Protocol, TypedDict, dataclass, replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,16 +24,16 @@ Array: TypeAlias = "NDArray[Any]"
 Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension: bytes until an op decodes it."""
 
-KeySplit: TypeAlias = Literal["first", "last"]
+KeySplit: TypeAlias = 'Literal["first", "last"]'
 """The dot of a member's base name at which key and extension are split."""
 
-Kind: TypeAlias = Literal["bytes", "float", "int64"]
+Kind: TypeAlias = 'Literal["bytes", "float", "int64"]'
 """The list of a tf.train.Feature that holds the values."""
 
-Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
+Encoding: TypeAlias = 'Literal["bytes", "float", "int64", "raw"]'
 """A kind of list, or `raw` for one bytes value that holds the bytes of an array."""
 
-Form: TypeAlias = Literal["record", "members", "content"]
+Form: TypeAlias = 'Literal["record", "members", "content"]'
 """The form in which the kernel encodes a sample: a framed record, members of a tar, or the content that is digested."""
 
 SINGLE_BYTES_TAG: Final = 0x0A

@@ -24,7 +24,8 @@ from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.repeats import DuplicateIndex
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.features.feature_map import AUTO
+from tar2tf_cli.features.labels import LabelMap
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.flow.select import digest_in
 from tar2tf_cli.formats.example import FRAMING, decode

@@ -22,7 +22,7 @@ from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output,
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import Location, OutputExistsError, SampleError, StageError, UsageError, did_you_mean
+from tar2tf_cli.errors import RAISED, Location, OutputExistsError, SampleError, StageError, UsageError, did_you_mean
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
@@ -35,7 +35,7 @@ from tar2tf_cli.inputs.base import LocatedShard, MergedSource, StagesSource
 from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
-from tar2tf_cli.ops.user_code import RAISED, is_identified, label, source_digest
+from tar2tf_cli.ops.user_code import is_identified, label, source_digest
 from tar2tf_cli.samples.keys import is_utf8
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of

@@ -21,13 +21,12 @@ from tar2tf_cli.conversion.worker import Worker
 from tar2tf_cli.conversion.working_folder import format_entry, parse_entry
 from tar2tf_cli.engines.base import OrderedTasks, run_tasks
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.features.feature_map import AUTO
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
 from tar2tf_cli.flow.select import group_in, stratum_in
 from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.checksums import hash64
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.structs import NamedTuple, replace
 
@@ -107,6 +106,8 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
         first_pass(partial(FindInInput, find_texts), take)
         texts = {name: sorted(some) for name, some in texts_of.items()}
         write_whole(path, [format_entry(texts)], lasting=False)
+    from tar2tf_cli.features.labels import LabelMap
+
     first = plan.conversion.first_label
     return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
 
@@ -243,6 +244,8 @@ def _found(worker: Worker, number: int, find: Callable[[InputFlow], T]) -> T | N
 
 def _needed(spec: Conversion) -> tuple[Op, ...]:
     """Return the ops up to the last one that changes more than images."""
+    from tar2tf_cli.ops.select import flatten
+
     chosen = flatten(spec.select or {}).items()
     labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
     sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}

@@ -269,7 +269,7 @@ def _is_taken(there: Destination) -> bool:
     return False
 
 
-Action: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
+Action: TypeAlias = 'Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]'
 _ELSEWHERE: Final = "choose another output path"
 _DOCUMENTS: Final = ("labels.json", "examples.csv")
 """Documents that sources write next to the manifest; deleted when their conversion is replaced."""

@@ -14,7 +14,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import NoShardsError, Tar2tfError, UsageError
-from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.features.feature_map import AUTO
 from tar2tf_cli.flow.sample_flow import ReadPlan
 from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
@@ -22,12 +22,12 @@ from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
-from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 from tar2tf_cli.stores import connection_options
 from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
+    from tar2tf_cli.features.labels import LabelMap
     from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.inputs.record_samples import Forms
     from tar2tf_cli.inputs.tfds_folder import TfdsFolder
@@ -94,6 +94,8 @@ def _joined(dataset: str, conversion: Conversion, endpoint: str | None) -> Joine
     if is_table(dataset):
         tables = TableFiles(dataset, **connection_options(dataset, conversion, endpoint))
         return JoinedTables(tables, column or spec.join_key, many)
+    from tar2tf_cli.spec.sample_keys import selection_of
+
     key = selection_of(column, "--join-on") if column and column != KEY else None
     own = Input(dataset, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
     return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split, key, many)

@@ -16,8 +16,8 @@ from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
 from tar2tf_cli.errors import MissingNameError, SampleError, Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
-from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.features.labels import AUTO, PlaceholderLabelMap
+from tar2tf_cli.features.feature_map import AUTO, Schema
+from tar2tf_cli.features.labels import PlaceholderLabelMap
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, context_of, flow
 from tar2tf_cli.formats import image

@@ -9,13 +9,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.checksums import key_hash, ordered
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, repeat
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, Protocol, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.working_folder import format_entry, parse_entry
@@ -29,7 +29,7 @@ from tar2tf_cli.flow.select import digest_in, group_in, stratum_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, Protocol
 
 COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets", "keys", "high", "low")
 

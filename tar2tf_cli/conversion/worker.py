@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.inputs.record_samples import Forms
 
-WorkingFile: TypeAlias = Literal["index", "spool", "table"]
+WorkingFile: TypeAlias = 'Literal["index", "spool", "table"]'
 """A kind of file in a working folder."""
 
 

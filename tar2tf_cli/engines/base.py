@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tar2tf_cli.api.backend import Engine, Outcome, Task, TaskContext
 from tar2tf_cli.errors import MachineError, UsageError, WorkerError, to_tar2tf_error
+from tar2tf_cli.structs import Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Never

@@ -14,11 +14,8 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Array, Batch, Encoding, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, did_you_mean, reason
 from tar2tf_cli.features.described import DTYPES
-from tar2tf_cli.features.labels import AUTO, LabelMap, PlaceholderLabelMap
-from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
-from tar2tf_cli.ops.select import Select, Selection, flatten
 from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
@@ -26,8 +23,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
+    from tar2tf_cli.features.labels import LabelMap
+    from tar2tf_cli.features.presets import Make, Preset
+    from tar2tf_cli.ops.select import Select, Selection
 
-Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
+
+Look: TypeAlias = 'tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]'
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
 MIXED: Final[Look] = ("mixed", "", ())
 """The look of a feature of several kinds, which only records copied unchanged may have."""
@@ -158,6 +159,9 @@ def _named(look: Look) -> str:
 
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
+AUTO: Final = "auto"
+"""The label map, instead of a path, of all values of a feature, numbered from 0 in sorted order."""
+
 TYPES: Final[tuple[TypeName, ...]] = get_args(TypeName)
 
 
@@ -191,15 +195,25 @@ def check_names(
     Raises:
         UsageError: for such a name; the message lists the features that exist.
     """
-    names: Iterable[str] | None = None if select is None else flatten(select)
+    selections = _flattened(select)
+    names: Iterable[str] | None = selections
     if preset:
         names = preset.features(names)
-    objects = _objects_of(flatten(select or {}))
+    objects = _objects_of(selections or {})
     for name in given:
         if names is not None and name not in names and not name.startswith(objects):
             known = sorted(names)
             message = f"{option} names the feature {name!r}, which does not exist{did_you_mean(name, known)}"
             raise UsageError(message, hint=f"features: {', '.join(known)}")
+
+
+def _flattened(select: Mapping[str, Selection] | None) -> Mapping[str, Select] | None:
+    """Return each selection by the name of its feature; None for every entry."""
+    if select is None:
+        return None
+    from tar2tf_cli.ops.select import flatten
+
+    return flatten(select)
 
 
 def _objects_of(select: Mapping[str, Select]) -> tuple[str, ...]:
@@ -228,7 +242,7 @@ class FeatureMap:
     ) -> None:
         self._types = dict(types)
         self._labels = dict(labels or {})
-        self._select = None if select is None else flatten(select)
+        self._select = _flattened(select)
         self._preset = preset
         self._context = context or OpContext()
         self._objects = _objects_of(self._select or {})
@@ -265,6 +279,8 @@ class FeatureMap:
             SampleError: when one is missing, or is not text.
         """
         values = self._selected(sample)
+        from tar2tf_cli.features.labels import PlaceholderLabelMap
+
         seen = {name: PlaceholderLabelMap({}) for name in self._labels}
         for name, labels in seen.items():
             labels.numbers(_labelled(name, values))

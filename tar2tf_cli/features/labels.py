@@ -260,9 +260,6 @@ def _from_lines(text: str) -> Labels:
 
 # --- Label maps ---
 
-AUTO: Final = "auto"
-"""The value, instead of a path, for a map of all values of a feature, numbered from 0 in sorted order."""
-
 IMAGENET: Final = "imagenet"
 """The value, instead of a path, for the map of ImageNet-1k; a file of this name is written `./imagenet`."""
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import takewhile
 from struct import Struct
 from types import ModuleType
 from typing import Any, Final
 
-from tar2tf_cli.api.op import Op, OpContext
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, SINGLE_BYTES_TAG, WHOLE_LIST_FLAG, Batch, Form, Kind
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.formats.example import TAGS
+from tar2tf_cli.ops.base import leading_filters
 from tar2tf_cli.ops.select import Select, flatten
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.structs import NamedTuple
@@ -151,11 +151,6 @@ def looks_in(batch: Batch) -> dict[str, Look]:
         looks = {name: _look_of(tag, count) for name, (tag, count) in values if tag != SINGLE_BYTES_TAG}
         schema.update(Schema(Counter({batch.names_of(number): 1}), looks))
     return schema.looks
-
-
-def leading_filters(ops: Sequence[Op]) -> list[Op]:
-    """Return the ops at the beginning that only skip samples by one of their entries."""
-    return list(takewhile(lambda op: op.filter_entry is not None, ops))
 
 
 def can_express(conversion: Conversion) -> bool:

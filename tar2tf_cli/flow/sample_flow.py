@@ -26,9 +26,6 @@ from tar2tf_cli.api.source import OnBytes, OnFault, SampleFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Features, KeySplit, MessagePart, Record, RecordBatch, Sample
 from tar2tf_cli.errors import Location, SampleError
 from tar2tf_cli.features.feature_map import FeatureMap
-from tar2tf_cli.features.presets import find_preset, of_record_to_example
-from tar2tf_cli.features.tf_example import TFExample, invalid_value
-from tar2tf_cli.flow.columns import can_express
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.select import SampleFilter
 from tar2tf_cli.flow.transform import CHUNK, Transform, work_in_threads
@@ -127,9 +124,12 @@ def context_of(conversion: Conversion) -> OpContext:
 
 def feature_map_of(conversion: Conversion, context: OpContext | None = None) -> FeatureMap:
     """Return the feature map of a conversion, which turns samples into features."""
-    preset = find_preset(conversion.preset).make if conversion.preset else None
-    if conversion.record_to_example:
-        preset = of_record_to_example(conversion.record_to_example)
+    preset = None
+    if conversion.record_to_example or conversion.preset:
+        from tar2tf_cli.features.presets import find_preset, of_record_to_example
+
+        make = conversion.record_to_example
+        preset = of_record_to_example(make) if make else find_preset(conversion.preset or "").make
     return FeatureMap(conversion.types, conversion.select, preset, context or context_of(conversion), conversion.labels)
 
 
@@ -192,8 +192,7 @@ class ReadPlan:
             forms=forms,
         )
         encoder = conversion.output.format.encoder()
-        simple = not conversion.group_by and (conversion.only_filters_or_joins or can_express(conversion))
-        batches = gives == "bytes" and simple and encoder.kernel_form
+        batches = gives == "bytes" and encoder.kernel_form and _is_simple(conversion)
         native = kernel.native() if batches else None
         features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
         entries = features
@@ -228,6 +227,15 @@ class ReadPlan:
         return self.plain and self.conversion.output.traits.carries_examples
 
 
+def _is_simple(conversion: Conversion) -> bool:
+    """Whether the kernel can make the features of plain samples."""
+    if conversion.group_by or conversion.only_filters_or_joins:
+        return not conversion.group_by
+    from tar2tf_cli.flow.columns import can_express
+
+    return can_express(conversion)
+
+
 def written_key(features: Features) -> bytes | None:
     """Return the key of an example, one text or whole number; None if it has none."""
     if KEY not in features:
@@ -237,6 +245,14 @@ def written_key(features: Features) -> bytes | None:
         return None
     (key,) = values
     return key if isinstance(key, bytes) else b"%d" % key
+
+
+def _check_example(features: Features) -> None:
+    """Raise an error for an example of a user's function with values that are no features."""
+    from tar2tf_cli.features.tf_example import TFExample, invalid_value
+
+    if type(features) is TFExample and (what := invalid_value(features)):
+        raise SampleError(f"the example has {what}")
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
@@ -510,8 +526,8 @@ class InputFlow:
         note = report.schema.add_plain if plan.plain and not self.reader.of_records else report.schema.add
 
         def encoded(key: str, features: Features) -> T:
-            if type(features) is TFExample and (what := invalid_value(features)):
-                raise SampleError(f"the example has {what}")
+            if type(features) is not dict:
+                _check_example(features)
             if faults.undecided:
                 faults.release()
             parts, size = encode(features)

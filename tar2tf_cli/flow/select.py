@@ -8,7 +8,7 @@ import codecs
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain, compress, pairwise, repeat
 from itertools import count as count_up
 from types import ModuleType
@@ -19,20 +19,17 @@ from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema, is_array_of_objects
-from tar2tf_cli.flow.columns import FeatureColumns, leading_filters, looks_in
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.ops.base import as_flag, missing_entry
-from tar2tf_cli.ops.select import ANY
+from tar2tf_cli.ops.base import ANY, as_flag, leading_filters, missing_entry
 from tar2tf_cli.spec.conversion import Conversion, Input
-from tar2tf_cli.spec.key_lists import has_escapes, keys_in
-from tar2tf_cli.spec.sample_keys import selection_of, text_in
 from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
+    from tar2tf_cli.flow.columns import FeatureColumns
     from tar2tf_cli.inputs.joined import Joined, Match
 
 
@@ -56,6 +53,8 @@ class KeyList:
     """
 
     def __init__(self, path: str) -> None:
+        from tar2tf_cli.spec.key_lists import has_escapes, keys_in
+
         self._path = path
         self._version = _version(path)
         digest, hashes, native = blake2b(digest_size=8), array("Q"), kernel.native()
@@ -71,6 +70,8 @@ class KeyList:
         self.digest = digest.hexdigest()
 
     def _listed(self) -> Iterator[bytes]:
+        from tar2tf_cli.spec.key_lists import keys_in
+
         return chain.from_iterable(map(keys_in, _blocks(self._path)))
 
     def _digest_of(self, key: bytes) -> int:
@@ -238,6 +239,8 @@ class Join:
         """Return the matches of a sample in a dataset; none if the sample lacks the value to compare."""
         if self._on is None:
             return dataset.find(sample[KEY])
+        from tar2tf_cli.spec.sample_keys import text_in
+
         try:
             return dataset.find(text_in(sample, self._on, "--join-on"))
         except SampleError:
@@ -326,9 +329,12 @@ class SplitGroups:
     """
 
     def __init__(self, conversion: Conversion) -> None:
+        from tar2tf_cli.spec.sample_keys import selection_of, text_in
+
         self._stratifies = conversion.stratify is not None
         self._flag = "--stratify" if self._stratifies else "--split-by"
-        self._selection = selection_of(conversion.stratify or conversion.split_by or "", self._flag)
+        selection = selection_of(conversion.stratify or conversion.split_by or "", self._flag)
+        self._value_of = partial(text_in, selection=selection, flag=self._flag)
 
     def __call__(self, sample: Sample) -> None:
         """Replace the key of a sample.
@@ -337,7 +343,7 @@ class SplitGroups:
             SampleError: when the sample lacks the value of `--split-by` or `--stratify`.
         """
         key = sample[KEY] if isinstance(sample[KEY], SampleKey) else SampleKey(sample[KEY])
-        value = text_in(sample, self._selection, self._flag)
+        value = self._value_of(sample)
         key.group = (key if self._stratifies else value).encode("utf-8", "surrogateescape")
         key.stratum = value if self._stratifies else None
         sample[KEY] = key
@@ -434,7 +440,11 @@ class _BatchEncoder:
         self.native = native
         self._form = form
         self._needs_keys = needs_keys
-        self._columns = None if conversion.only_filters_or_joins else FeatureColumns(conversion)
+        self._columns: FeatureColumns | None = None
+        if not conversion.only_filters_or_joins:
+            from tar2tf_cli.flow.columns import FeatureColumns
+
+            self._columns = FeatureColumns(conversion)
         self._key_split = conversion.input.key_split
 
     def names(self, batch: Batch) -> set[str]:
@@ -453,9 +463,16 @@ class _BatchEncoder:
             encoded = batch.encode(self.native, self._form, key_split=self._key_split)
         if encoded is None:
             return None
-        looks = {} if columns or self._form == "members" else looks_in(batch)
-        schema.update(columns.schema(batch) if columns else Schema(batch.count_names(), looks))
+        schema.update(columns.schema(batch) if columns else self._schema(batch))
         return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
+
+    def _schema(self, batch: Batch) -> Schema:
+        """Return the schema of entries that are the features."""
+        if self._form == "members":
+            return Schema(batch.count_names(), {})
+        from tar2tf_cli.flow.columns import looks_in
+
+        return Schema(batch.count_names(), looks_in(batch))
 
 
 class SampleFilter:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from tar2tf_cli.api.op import Op, OpContext
 from tar2tf_cli.api.values import Feature, Sample
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.tf_example import TFExample, transform
 from tar2tf_cli.formats.files import whole_sample
 from tar2tf_cli.ops.base import apply_ops, as_flag
 from tar2tf_cli.structs import dataclass, replace
@@ -65,6 +64,8 @@ class Transform:
         for sample in apply_ops(item, self.ops, self.context, skipped=self.skipped) if self.ops else (item,):
             made = self.features(sample) if self.features else sample
             if self.example_ops:
+                from tar2tf_cli.features.tf_example import TFExample, transform
+
                 example = made if type(made) is TFExample else TFExample(whole_sample(made))
                 yield from transform(example, self.example_ops, self.context)
             else:

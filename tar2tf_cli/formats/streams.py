@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.errors import RECREATE_HINT, DamagedShardError, SourceError, Tar2tfError, UsageError, few
 from tar2tf_cli.formats.example import begins_record
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, Protocol
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -508,12 +508,13 @@ def _zlib() -> _Library:
 
 _METHODS: Final = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
 
-_MAGIC: Final = re.compile(
-    rb"(?P<gzip>\x1f\x8b)"
-    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
-    rb"|(?P<bzip2>BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90))"
-    rb"|(?P<xz>\xfd7zXZ\0)"
-)
+_OF_BLOCK: Final = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
+_OF_STREAM: Final = {
+    "gzip": (GZIP_MAGIC,),
+    "zstd": (b"\x28\xb5\x2f\xfd", *(b"%c\x2a\x4d\x18" % number for number in range(0x50, 0x60))),
+    "bzip2": tuple(b"BZh%d%b" % (level, block) for level in range(1, 10) for block in _OF_BLOCK),
+    "xz": (b"\xfd7zXZ\0",),
+}
 
 ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
@@ -552,9 +553,9 @@ def decompressed(data: bytes, name: str, method: str) -> bytes:
 
 def compression_of(head: bytes) -> str | None:
     """Return the compression of a file from its first bytes, which may also be a TFRecord's first length."""
-    match = _MAGIC.match(head)
-    if match:
-        return None if begins_record(head) else match.lastgroup
+    for method, beginnings in _OF_STREAM.items():
+        if head.startswith(beginnings):
+            return None if begins_record(head) else method
     return "zlib" if _is_zlib_header(head) and _is_zlib_tfrecord(head) else None
 
 

@@ -17,7 +17,6 @@ from typing import (
     Generic,
     NoReturn,
     TypeAlias,
-    TypedDict,
     TypeGuard,
     TypeVar,
     overload,
@@ -34,7 +33,7 @@ from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
-from tar2tf_cli.structs import NamedTuple, dataclass, field
+from tar2tf_cli.structs import NamedTuple, TypedDict, dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, OnFault, Samples, SampleSource, Source
@@ -17,7 +17,7 @@ from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport, fault_note
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described

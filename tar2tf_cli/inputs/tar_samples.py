@@ -20,11 +20,11 @@ from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
 from tar2tf_cli.formats.tar import MemberPolicy, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
-from tar2tf_cli.samples.regrouping import Regrouper
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
+    from tar2tf_cli.samples.regrouping import Regrouper
 
 _PIECE: Final = 1 << 20
 
@@ -307,7 +307,11 @@ class TarSamples:
             may_lack=not rules.ignore_missing_end,
         )
         self._by_offset = tar = SeekableShard(lambda: stream, name, seekable=able.seekable) if regroup else None
-        self._regrouper = Regrouper(grouper) if regroup else None
+        self._regrouper: Regrouper | None = None
+        if regroup:
+            from tar2tf_cli.samples.regrouping import Regrouper
+
+            self._regrouper = Regrouper(grouper)
         self._links = EntryLinks(shard, rules, grouper, tar)
         self._large = LargeEntries(
             name,

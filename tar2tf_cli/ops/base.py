@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.errors import MissingNameError, Problem, ProblemsError, Tar2tfError, UsageError, did_you_mean, failure
+from tar2tf_cli.errors import (
+    RAISED,
+    MissingNameError,
+    Problem,
+    ProblemsError,
+    Tar2tfError,
+    UsageError,
+    did_you_mean,
+    failure,
+)
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule, split_at_commas
-from tar2tf_cli.ops.user_code import RAISED
 from tar2tf_cli.plugins import load_plugin, plugin_names
 
 if TYPE_CHECKING:
@@ -20,6 +29,9 @@ if TYPE_CHECKING:
 
 _REQUIRED: Final = object()
 """Marker for a field without a default."""
+
+ANY: Final = "*"
+"""The wildcard for every item of a list in a path, or for any text in names of entries."""
 
 IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
 """Entries for the image of a sample; the first that is present is used."""
@@ -252,6 +264,11 @@ def as_flag(op: Op) -> str:
     """Return the value of `--op` that gives an op, or the op's name if no single value does."""
     value = op.canonical()[op.name]
     return f"{op.name}:{value}" if isinstance(value, str) else op.name
+
+
+def leading_filters(ops: Sequence[Op]) -> list[Op]:
+    """Return the ops at the beginning that only skip samples by one of their entries."""
+    return list(takewhile(lambda op: op.filter_entry is not None, ops))
 
 
 def parse_op(item: object) -> Op:

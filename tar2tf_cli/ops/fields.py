@@ -14,9 +14,9 @@ from tar2tf_cli.api.op import JsonSchema, OpContext, Subject
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, did_you_mean
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import DeclaredOp, register
+from tar2tf_cli.ops.base import ANY, DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
-from tar2tf_cli.ops.select import ANY, MissingValueError, Select, to_selection
+from tar2tf_cli.ops.select import MissingValueError, Select, to_selection
 from tar2tf_cli.samples.keys import key_of
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, OpContext
 from tar2tf_cli.api.values import KEY, Sample
-from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
+from tar2tf_cli.errors import RAISED, SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import split_at_commas
-from tar2tf_cli.ops.user_code import RAISED, SOURCE, label, source_digest
+from tar2tf_cli.ops.user_code import SOURCE, label, source_digest
 from tar2tf_cli.samples.keys import is_utf8
 
 

@@ -12,8 +12,8 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.npy import MAGIC, read_array, to_npy
 from tar2tf_cli.ops.annotations import NO_LISTS
-from tar2tf_cli.ops.base import missing_entry
-from tar2tf_cli.ops.select import ANY, SelectJSON, to_selection
+from tar2tf_cli.ops.base import ANY, missing_entry
+from tar2tf_cli.ops.select import SelectJSON, to_selection
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import missing_entry, names_matching
+from tar2tf_cli.ops.base import ANY, missing_entry, names_matching
 from tar2tf_cli.ops.rules import split_at_commas
-
-ANY: Final = "*"
-"""The wildcard for every item of a list in a path, or for any text in names of entries."""
 
 
 class MissingValueError(SampleError):

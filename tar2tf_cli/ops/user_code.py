@@ -10,16 +10,13 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Final, TypeVar
 
-from tar2tf_cli.errors import failure
+from tar2tf_cli.errors import RAISED, failure
 from tar2tf_cli.formats.checksums import blake2b
 
 T = TypeVar("T")
 
 SOURCE: Final = "__tar2tf_source__"
 """The global variable of a user's module with the bytes of its file."""
-
-RAISED: Final = (Exception, SystemExit)
-"""Exceptions of a user's function to catch; an uncaught `sys.exit(0)` would end a command as if it were complete."""
 
 
 def called(func: Callable[..., T], *values: object) -> T:

@@ -12,7 +12,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.engines import LocalBackend
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.labels import AUTO
+from tar2tf_cli.features.feature_map import AUTO
 from tar2tf_cli.spec.conversion import Conversion
 
 _ENGINES: Final = ("local", "ray")

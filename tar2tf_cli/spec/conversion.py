@@ -11,18 +11,13 @@ from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
 from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.feature_map import TypeName, check_names
-from tar2tf_cli.features.labels import AUTO, LabelMap
-from tar2tf_cli.features.presets import Preset, find_preset
+from tar2tf_cli.features.feature_map import AUTO, TypeName, check_names
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, is_stream
 from tar2tf_cli.ops import rules
 from tar2tf_cli.ops.base import Declared, runs_own_code
-from tar2tf_cli.ops.select import Selection, flatten
-from tar2tf_cli.ops.user_code import label
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate
 from tar2tf_cli.spec.templates import (
     DEFAULT_SHARD_SIZE,
     STDOUT,
@@ -35,19 +30,23 @@ from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secr
 from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
+    from tar2tf_cli.features.labels import LabelMap
+    from tar2tf_cli.features.presets import Preset
     from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
+    from tar2tf_cli.ops.select import Select, Selection
+    from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
-Compression: TypeAlias = Literal["none", "gzip", "zstd"]
-OnError: TypeAlias = Literal["fail", "skip"]
-JoinMissing: TypeAlias = Literal["error", "skip", "keep"]
-JoinMany: TypeAlias = Literal["error", "list", "repeat"]
-KeysMissing: TypeAlias = Literal["error", "skip"]
+Compression: TypeAlias = 'Literal["none", "gzip", "zstd"]'
+OnError: TypeAlias = 'Literal["fail", "skip"]'
+JoinMissing: TypeAlias = 'Literal["error", "skip", "keep"]'
+JoinMany: TypeAlias = 'Literal["error", "list", "repeat"]'
+KeysMissing: TypeAlias = 'Literal["error", "skip"]'
 SHARDS: Final = ("tar", "tfrecord")
 """The kinds of input that are shards; the content decides between tar and TFRecord."""
 
-InvalidBoxes: TypeAlias = Literal["error", "drop", "keep"]
+InvalidBoxes: TypeAlias = 'Literal["error", "drop", "keep"]'
 Declarations: TypeAlias = "str | Declared | Mapping[str, Any] | Sequence[str | Declared | Mapping[str, Any]]"
 Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
 
@@ -158,12 +157,18 @@ class Input:
     @property
     def key_template(self) -> KeyTemplate:
         """The template of new keys; None if samples keep their keys."""
+        from tar2tf_cli.spec.sample_keys import KeyTemplate
+
         return KeyTemplate(self.key or "<key>")
 
     @property
     def joined_by(self) -> JoinOn | None:
         """The fields by which datasets are joined; None to join by the samples' keys."""
-        return JoinOn.parse(self.join_on) if self.join_on else None
+        if not self.join_on:
+            return None
+        from tar2tf_cli.spec.sample_keys import JoinOn
+
+        return JoinOn.parse(self.join_on)
 
 
 @dataclass(frozen=True)
@@ -491,7 +496,7 @@ class Conversion:
         if not self.record_to_example:
             check_names(self.types, self.select, self._preset)
         check_names(self.labels, self.select, option="--labels")
-        if self._preset and (unused := self._preset.unused(flatten(self.select or {}))):
+        if self._preset and (unused := self._preset.unused(self._selected)):
             known = ", ".join(self._preset.selects or ())
             raise UsageError(
                 f"the preset {self.preset} would leave out the selected feature {unused[0]!r}",
@@ -524,7 +529,17 @@ class Conversion:
 
     @property
     def _preset(self) -> Preset | None:
-        return find_preset(self.preset) if self.preset else None
+        if not self.preset:
+            return None
+        from tar2tf_cli.features.presets import find_preset
+
+        return find_preset(self.preset)
+
+    @property
+    def _selected(self) -> Mapping[str, Select]:
+        from tar2tf_cli.ops.select import flatten
+
+        return flatten(self.select or {})
 
     @property
     def first_label(self) -> int:
@@ -540,7 +555,7 @@ class Conversion:
             return None
         from tar2tf_cli.ops.annotations import OUTLINES, Geometry
 
-        selected = {name: str(item.canonical()) for name, item in flatten(self.select or {}).items()}
+        selected = {name: str(item.canonical()) for name, item in self._selected.items()}
         own = preset.geometry(selected) if preset and preset.geometry else Geometry()
         parts = {part for path in selected.values() for part in path.split(".")}
         written = OUTLINES if not (selected or preset) else tuple(name for name in OUTLINES if name in parts)
@@ -654,6 +669,8 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, type):
+        from tar2tf_cli.ops.user_code import label
+
         return label(value)
     if isinstance(value, Declared):
         return _plain(value.changed_fields())

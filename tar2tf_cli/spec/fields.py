@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, Op
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
-from tar2tf_cli.features.feature_map import TYPES, TypeName
-from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
-from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.feature_map import AUTO, TYPES, TypeName
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
-from tar2tf_cli.ops.base import Declared
+from tar2tf_cli.ops.base import ANY, Declared
 from tar2tf_cli.ops.rules import Rule, accepted, real, refusal, rule, text, whole_number
-from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
-from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
+    from tar2tf_cli.features.labels import LabelMap
     from tar2tf_cli.ops.annotations import Boxes, Mask, Points
+    from tar2tf_cli.ops.select import Selection
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
-K = TypeVar("K", bound="str | int")
+K = TypeVar("K", bound=str | int)
 V = TypeVar("V")
 _REQUIRED: Final[Any] = object()
 
@@ -199,6 +197,8 @@ def _op(_: int, item: object) -> Op:
 )
 def select(value: object, label: str) -> dict[str, Selection]:
     """Parse features and the selection for each."""
+    from tar2tf_cli.ops.select import parse_select
+
     return parse_select(value)
 
 
@@ -233,6 +233,8 @@ def labels(value: object, label: str) -> dict[str, LabelMap | str]:
     """Parse the label maps of features by name, or texts such as `NAME=FILE`; files are read."""
 
     def load(name: object, item: object) -> LabelMap | str:
+        from tar2tf_cli.features.labels import LabelMap
+
         if isinstance(item, LabelMap) or (isinstance(item, Mapping) and item):
             return item if isinstance(item, LabelMap) else LabelMap(item)
         given = text(item, f"{label} of {name!r}")
@@ -244,7 +246,7 @@ def labels(value: object, label: str) -> dict[str, LabelMap | str]:
     else:
         parted = [(item, *item.partition("=")) for item in texts(value, label)]
         if odd := [item for item, name, _, given in parted if not (name and given)]:
-            raise ValueError(f"{label} {odd[0]!r} is not NAME=FILE, NAME={AUTO} or NAME={IMAGENET}")
+            raise ValueError(f"{label} {odd[0]!r} is not NAME=FILE, NAME={AUTO} or NAME=imagenet")
         pairs = {name: given for _, name, _, given in parted}
     return {str(name): item for name, item in _each(pairs.items(), load).items()}
 
@@ -289,6 +291,8 @@ def num_shards(value: object, label: str) -> int | dict[str, int]:
 @rule(**text.schema)
 def one_selection(value: object, label: str) -> str:
     """Accept the selection of one value."""
+    from tar2tf_cli.spec.sample_keys import selection_of
+
     selection_of(text(value, label), label)
     return str(value)
 
@@ -396,6 +400,8 @@ def rows(value: object, label: str) -> tuple[int, int]:
 @rule(**text.schema)
 def key_template(value: object, label: str) -> str:
     """Accept a template for the keys of samples."""
+    from tar2tf_cli.spec.sample_keys import KeyTemplate
+
     KeyTemplate(text(value, label))
     return str(value)
 
@@ -403,6 +409,8 @@ def key_template(value: object, label: str) -> str:
 @rule(**text.schema)
 def join_on(value: object, label: str) -> str:
     """Accept `COLUMN=SELECTION`, or a selection."""
+    from tar2tf_cli.spec.sample_keys import JoinOn
+
     JoinOn.parse(text(value, label))
     return str(value)
 
@@ -410,6 +418,8 @@ def join_on(value: object, label: str) -> str:
 @rule(enum=preset_names())
 def preset(value: object, label: str) -> str:
     """Accept the name of a preset."""
+    from tar2tf_cli.features.presets import find_preset
+
     find_preset(str(value))
     return str(value)
 

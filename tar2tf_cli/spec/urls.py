@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypedDict
+from typing import Final
 
 from tar2tf_cli.errors import UsageError
+from tar2tf_cli.structs import TypedDict
 
 _USER: Final = r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@"  # an S3 key may contain slashes
 _WEB_USER: Final = r"(?<=://)[^/?#]*@"

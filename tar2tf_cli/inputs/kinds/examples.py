@@ -15,12 +15,12 @@ import numpy as np
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
-from tar2tf_cli.errors import SampleError, UsageError, changed, failure
+from tar2tf_cli.errors import RAISED, SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.inputs.kinds.table import RowsSource
 from tar2tf_cli.inputs.rows import Rows, no_rows
 from tar2tf_cli.ops.func import load_object
-from tar2tf_cli.ops.user_code import RAISED, source_digest
+from tar2tf_cli.ops.user_code import source_digest
 from tar2tf_cli.spec.conversion import Conversion
 
 
