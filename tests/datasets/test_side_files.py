@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commands import convert, tar2tf
 from shards import PHOTOS, write_tar
+from tar2tf_cli.datasets.side_files import export_card, export_schema, export_wids
+from tar2tf_cli.errors import OutputExistsError, SourceError
+from verify_runs import framed
 
 SAMPLES = [(f"{number:04d}", {"txt": b"text %d" % number, "cls": b"%d" % (number % 3)}) for number in range(40)]
 
@@ -80,10 +85,29 @@ def test_what_a_card_says_already_stays(bucket: Path, tmp_path: Path) -> None:
         {"config_name": "default", "data_files": [{"split": "train", "path": "x-*.tar"}]},
         other,
     ]
-    (tmp_path / "out/README.md").write_text("---\n[1\n---\n")
-    done = tar2tf("export", "hf", tmp_path / "out")
-    assert done.returncode == 3
-    assert "front matter that is not YAML" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("card", "fault"),
+    [
+        (b"---\n[1\n---\n", "has a front matter that is not YAML of a dataset card"),
+        (b"---\n- 1\n---\n", "has a front matter that is not YAML of a dataset card"),
+        (b"---\nconfigs: 1\n---\n", "has a front matter that is not YAML of a dataset card"),
+        (b"# \xff", "is not UTF-8"),
+        (None, "cannot be read: Is a directory"),
+    ],
+)
+def test_a_card_that_cannot_be_read_stays(card: bytes | None, fault: str, bucket: Path, tmp_path: Path) -> None:
+    convert(bucket, "-o", tmp_path / "out/x-<>.tar")
+    path = tmp_path / "out/README.md"
+    if card is None:
+        path.mkdir()
+    else:
+        path.write_bytes(card)
+    with pytest.raises(SourceError) as caught:
+        export_card(tmp_path / "out")
+    assert (caught.value.message, caught.value.shard) == (fault, str(path))
+    assert path.is_dir() if card is None else path.read_bytes() == card
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -176,6 +200,85 @@ def test_ray_reads_lists_of_different_lengths_with_the_schema(mixed: Path) -> No
     assert [[*row["n"]] for row in rows] == [[0], [1], [2], [3]]
 
 
+SCHEMA = """\
+feature {
+  name: "__key__"
+  type: BYTES
+  presence { min_fraction: 1 min_count: 1 }
+  shape { }
+}
+feature {
+  name: "counts"
+  type: INT
+  presence { min_fraction: 1 min_count: 1 }
+  value_count { min: 0 }
+}
+feature {
+  name: "maybe"
+  type: BYTES
+  presence { min_count: 0 }
+  value_count { min: 0 }
+}
+feature {
+  name: "raw.npy"
+  type: BYTES
+  presence { min_fraction: 1 min_count: 1 }
+  shape { }
+}
+feature {
+  name: "raw.npy/shape"
+  type: INT
+  presence { min_fraction: 1 min_count: 1 }
+  shape { dim { size: 2 } }
+}
+feature {
+  name: "v.npy"
+  type: FLOAT
+  presence { min_fraction: 1 min_count: 1 }
+  shape { dim { size: 2 } dim { size: 3 } }
+}
+feature {
+  name: "v.npy/shape"
+  type: INT
+  presence { min_fraction: 1 min_count: 1 }
+  shape { dim { size: 2 } }
+}
+feature {
+  name: "\u00fc"
+  type: BYTES
+  presence { min_fraction: 1 min_count: 1 }
+  shape { }
+}
+"""
+
+
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_a_schema_has_kind_shape_and_presence_of_each_feature(tmp_path: Path) -> None:
+    samples = []
+    for number in range(2):
+        arrays = {"raw.npy": npy(np.zeros((number + 1, 2), np.uint8)), "v.npy": npy(np.zeros((2, 3), np.float32))}
+        others = {"\u00fc": b"x", "counts": b"[1]" if number else b"[1, 2]", **({"maybe": b"1"} if number else {})}
+        samples.append((f"{number:04d}", {**arrays, **others}))
+    write_tar(tmp_path / "a.tar", samples)
+    types = ("--op", "decode:*.npy", "--type", "counts=int64_list")
+    convert(tmp_path / "a.tar", "-o", tmp_path / "out/x.record", *types)
+    path = tmp_path / "out/_x-schema.pbtxt"
+    assert export_schema(tmp_path / "out") == [str(path)]
+    assert path.read_text() == SCHEMA
+    path.write_text("other")
+    with pytest.raises(OutputExistsError) as caught:
+        export_schema(str(tmp_path / "out/_x-manifest.json"))
+    assert (caught.value.message, caught.value.shard) == ("exists, and describes something else", str(path))
+    assert path.read_text() == "other"
+    assert export_schema(tmp_path / "out", overwrite=True) == [str(path)]
+    assert path.read_text() == SCHEMA
+
+
 # --- The index of wids ---
 
 
@@ -199,6 +302,85 @@ def test_wids_finds_any_sample_by_its_index(bucket: Path, tmp_path: Path, monkey
         dataset = wids.ShardListDataset(str(tmp_path / f"out/_wids-{split}.json"), keep=True)
         found |= {sample["__key__"]: sample[".txt"] for sample in (dataset[number] for number in range(len(dataset)))}
     assert sorted(found) == [key for key, _ in SAMPLES]
+
+
+@pytest.mark.parametrize(("manifest", "index"), [("_manifest.json", "_wids.json"), ("m.json", "_mwids.json")])
+def test_the_index_of_wids_lists_each_shard_and_is_replaced_only_when_asked(
+    manifest: str, index: str, bucket: Path, tmp_path: Path
+) -> None:
+    convert(bucket, "-o", tmp_path / "out/x-<>.tar", "--num-shards", 2)
+    named = (tmp_path / "out/_x-manifest.json").rename(tmp_path / "out" / manifest)
+    path = tmp_path / "out" / index
+    assert export("wids", named) == [path]
+    shards = [
+        {"url": f"x-{number}.tar", "nsamples": 20, "filesize": (tmp_path / f"out/x-{number}.tar").stat().st_size}
+        for number in (1, 2)
+    ]
+    whole = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+    assert path.read_text() == json.dumps(whole, indent=2) + "\n"
+    path.write_text("other")
+    with pytest.raises(OutputExistsError, match="exists, and describes something else"):
+        export_wids(named)
+    assert path.read_text() == "other"
+    export_wids(named, overwrite=True)
+    assert json.loads(path.read_text()) == whole
+
+
+# --- export ---
+
+
+EXPORT_REFUSED = [
+    (
+        "hf",
+        "x.record",
+        (),
+        "out: Hugging Face datasets reads files that end in .tar, not x.record\n  convert to 'X-<>.tar'",
+    ),
+    ("wids", "x.tar.gz", (), "out: wids reads uncompressed tars, not x.tar.gz\n  convert to 'X-<>.tar'"),
+    (
+        "hf",
+        "x-<split>.tar",
+        ("--split", "a-b=1"),
+        "Hugging Face datasets refuses the name of the split 'a-b': use letters, digits and _",
+    ),
+    (
+        "schema",
+        "x.tar",
+        (),
+        "out/_x-manifest.json: its shards are tars, not TFRecord\n"
+        "  read them with open_records or webdataset, or convert them to TFRecord: tar2tf convert",
+    ),
+]
+
+
+@pytest.mark.parametrize(("format", "path", "options", "error"), EXPORT_REFUSED)
+def test_shards_that_a_reader_cannot_read_are_not_described(
+    format: str, path: str, options: tuple[str, ...], error: str, bucket: Path, tmp_path: Path
+) -> None:
+    convert(bucket, "-o", tmp_path / "out" / path, *options)
+    before = sorted((tmp_path / "out").iterdir())
+    done = tar2tf("export", format, "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n")
+    assert sorted((tmp_path / "out").iterdir()) == before
+
+
+def test_records_that_are_no_examples_have_no_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.record").write_bytes(framed(b"\xff", b"abc"))
+    convert("a.record", "-o", "out/x.record", cwd=tmp_path)
+    done = tar2tf("export", "schema", "out", cwd=tmp_path)
+    error = "out/_x-manifest.json: describes no features, as its shards hold no examples"
+    assert (done.returncode, done.stderr) == (2, f"error: {error}\n")
+
+
+@pytest.mark.parametrize("format", ["hf", "schema", "tfds", "wids"])
+def test_one_manifest_on_this_machine_is_described(format: str, bucket: Path, tmp_path: Path) -> None:
+    far = tar2tf("export", format, "s3://b/out")
+    error = "s3://b/out: is in a bucket, but the files can only be written to a folder on this machine"
+    assert (far.returncode, far.stderr) == (2, f"error: {error}\n")
+    for name in "xy":
+        convert(bucket, "-o", tmp_path / f"out/{name}.record")
+    two = tar2tf("export", format, "out/_*.json", cwd=tmp_path)
+    assert (two.returncode, two.stderr) == (2, "error: out/_*.json: has several manifests\n  name one of them\n")
 
 
 # --- convert --for ---
@@ -237,7 +419,10 @@ def test_convert_writes_what_a_reader_needs_and_verify_finds_nothing(
     [
         ("hf", "x-<>.record", "--for hf: it reads tars only"),
         ("hf", "x-<>.tar.zst", "--for hf: it does not read zstd"),
-        ("hf", "s3://b/x-<>.tar", "describes shards in a folder"),
+        ("hf", "s3://b/x-<>.tar", "--for hf describes shards in a folder\n  name one, such as -o 'out/train-<>.tar'"),
+        ("ray", "-", "--for ray describes shards in a folder\n  name one, such as -o 'out/train-<>.tar'"),
+        ("hf", "x.wds", "/x.wds: --for hf: it reads files that end in .tar, .tar.gz or .tgz\n"),
+        ("wids", "X.WDS", "/X.WDS: --for wids: it reads files that end in .tar\n"),
         ("wids,dali", "x-<>.tar.gz", "--for wids: it does not read gzip"),
         ("tfds", "x-<>.tar", "--for tfds: it reads TFRecords only"),
         ("tfds", "x-<>.record", "does not find shards that are named"),
@@ -247,10 +432,12 @@ def test_convert_writes_what_a_reader_needs_and_verify_finds_nothing(
 def test_an_output_that_a_reader_cannot_read_is_refused_at_once(
     readers: str, path: str, what: str, bucket: Path, tmp_path: Path
 ) -> None:
-    path = path if "://" in path else str(tmp_path / path)
-    done = tar2tf("convert", bucket, "-o", path, "--for", readers)
+    path = path if "://" in path or path == "-" else str(tmp_path / path)
+    kind = ("--to", "tar") if path.lower().endswith(".wds") else ()
+    done = tar2tf("convert", bucket, "-o", path, "--for", readers, *kind)
     assert done.returncode == 2
     assert what in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["in"]
 
 
 def test_options_of_tfds_are_refused_for_others(bucket: Path, tmp_path: Path) -> None:
