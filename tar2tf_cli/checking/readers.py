@@ -308,7 +308,11 @@ def _side_files(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     others = [name for name in shards.others if not os.path.basename(name).startswith("_")]
     if others and (path := next(iter(shards.traits), None)):
         hint = "name the shards by a pattern, or move these files"
-        yield path, f"{few(others)} is next to the shards, and it reads a folder's files as shards; {hint}"
+        yield path, f"{_next_to(others)}, and it reads a folder's files as shards; {hint}"
+
+
+def _next_to(names: Sequence[str]) -> str:
+    return f"{few(names)} {'is' if len(names) == 1 else 'are'} next to the shards"
 
 
 _DATA: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".xml", ".zip")
@@ -320,7 +324,7 @@ def _outnumbered(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     alike = next((kind for kind, number in kinds.items() if kind in _DATA and number >= len(shards.traits)), None)
     if alike and not shards.has_card and (path := next(iter(shards.traits), None)):
         others = [name for name in shards.others if name.lower().endswith(alike)]
-        what = f"{few(others)} is next to the shards, and it reads the files of the most frequent extension"
+        what = f"{_next_to(others)}, and it reads the files of the most frequent extension"
         yield path, f"{what}; write a dataset card: tar2tf export hf"
 
 

@@ -12,6 +12,8 @@ import tensorflow as tf
 from commands import tar2tf
 from images import jpeg
 from shards import write_tar
+from verify_runs import an_example, check, framed
+from verify_runs import write as write_file
 
 
 def write(path: Path, boxes: list[list[float]], labels: list[int]) -> Path:
@@ -26,24 +28,49 @@ def write(path: Path, boxes: list[list[float]], labels: list[int]) -> Path:
     return path
 
 
+INSIDE = "is not inside the image: sides are fractions from 0 to 1"
+
+
 @pytest.mark.parametrize(
-    ("box", "label", "words"),
+    ("box", "fault"),
     [
-        ([0.5, 0.1, 0.5, 0.2], 1, "has no area"),
-        ([0.6, 0.1, 0.5, 0.2], 1, "has no area"),
-        ([0.1, 0.1, float("nan"), 0.2], 1, "not finite"),
-        ([0.1, 0.1, 1.5, 0.2], 1, "not inside the image"),
-        ([-0.1, 0.1, 0.5, 0.2], 1, "not inside the image"),
-        ([0.1, 0.1, 0.5, 0.2], 0, "'image/object/class/label' is 0, but classes are numbered from 1"),
+        ([0.5, 0.1, 0.5, 0.2], "[0.5, 0.1, 0.5, 0.2], has no area"),
+        ([0.6, 0.1, 0.5, 0.2], "[0.6, 0.1, 0.5, 0.2], has no area"),
+        ([0.1, 0.2, 0.5, 0.2], "[0.1, 0.2, 0.5, 0.2], has no area"),
+        ([0.1, 0.3, 0.5, 0.2], "[0.1, 0.3, 0.5, 0.2], has no area"),
+        ([0.1, 0.1, float("nan"), 0.2], "[0.1, 0.1, nan, 0.2], has a number that is not finite"),
+        ([float("-inf"), 0.1, 0.3, 0.2], "[-inf, 0.1, 0.3, 0.2], has a number that is not finite"),
+        ([0.1, 0.1, 1.5, 0.2], f"[0.1, 0.1, 1.5, 0.2], {INSIDE}"),
+        ([0.1, 0.1, 0.2, 1.001], f"[0.1, 0.1, 0.2, 1.001], {INSIDE}"),
+        ([-0.1, 0.1, 0.5, 0.2], f"[-0.1, 0.1, 0.5, 0.2], {INSIDE}"),
+        ([0.1, -0.001, 0.5, 0.2], f"[0.1, -0.001, 0.5, 0.2], {INSIDE}"),
+        ([-0.00009, -0.00009, 1.00009, 1.00009], None),
     ],
 )
-def test_a_box_that_breaks_training_is_named(box: list[float], label: int, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], box], [1, label])
+def test_a_box_that_breaks_training_is_named(box: list[float], fault: str | None, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], box], [1, 1])
+    said = [f"box 1 of 'image/object/bbox', {fault}"] if fault else []
+    assert [(one.kind, one.message) for one in check(path, decode=True).faults] == [("box", text) for text in said]
+    assert check(path).faults == []
+
+
+def test_a_class_0_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1]] * 2, [1, 0])
+    words = "item 1 of 'image/object/class/label' is 0, but classes are numbered from 1, as 0 is the background"
     done = tar2tf("verify", path, "--decode", "--json")
     (file,) = json.loads(done.stdout)["files"]
-    assert (done.returncode, [fault["kind"] for fault in file["faults"]]) == (1, ["box"])
-    assert words in file["faults"][0]["message"]
-    assert tar2tf("verify", path).returncode == 0
+    assert [(fault["kind"], fault["message"]) for fault in file["faults"]] == [("box", words)]
+    assert (done.returncode, tar2tf("verify", path).returncode) == (1, 0)
+
+
+def test_sides_in_lists_of_different_lengths_are_named_and_other_messages_have_no_boxes(tmp_path: Path) -> None:
+    sides = {"a/bbox/xmin": [0.0, 0.0], "a/bbox/ymin": [0.0], "a/bbox/xmax": [1.0], "b/bbox/xmin": 0.5}
+    records = [an_example(**sides), b"\xff/bbox/xmin"]
+    found = check(write_file(tmp_path / "x.record", framed(*records)), decode=True, messages="any")
+    assert sorted((fault.record, fault.message) for fault in found.faults) == [
+        (0, "the boxes 'a/bbox' have lists of different lengths: 2 xmin, 1 ymin, 1 xmax, 0 ymax"),
+        (0, "the boxes 'b/bbox' have lists of different lengths: 1 xmin, 0 ymin, 0 xmax, 0 ymax"),
+    ]
 
 
 def test_boxes_and_classes_that_differ_in_number_are_named(tmp_path: Path) -> None:

@@ -99,6 +99,135 @@ def test_a_trap_is_a_fault_of_the_readers_that_trip(trap: tuple[Path, set[str]])
     assert tripped(path, ",".join(READERS)) == readers
 
 
+def said(path: Path, readers: str, **options: Any) -> set[str]:
+    """The whole message of each fault."""
+    report = verify(str(path), workers=1, readers=readers, **options)
+    return {fault.message for file in report.files for fault in file.faults}
+
+
+TARS = "it reads tars only; tar2tf convert writes either kind"
+FORMS = "so batches fail; open_records(default=) gives all samples one form"
+FIRST = "so it refuses the shard; keep entries that all samples have (--op keep), or put a complete sample first"
+SAYS: dict[str, dict[str, list[str]]] = {
+    "plain": {"dali,energon,grain,hf,ray,webdataset,wids": []},
+    "capitals": {
+        "dali": [
+            "the extension of '0000.PNG' has capitals, which it keeps in the column's name; "
+            "tar2tf convert writes extensions in lower case"
+        ],
+        "tfds": ["it reads TFRecords only; tar2tf convert writes either kind"],
+    },
+    "dots": {
+        "grain": [
+            "'img.v1.0000.png' has several dots: it belongs to the sample 'img', with others; "
+            "convert with --key-split last and --key to names without dots"
+        ]
+    },
+    "apart": {
+        "ray": ["the members of sample '0000' are not adjacent: it reads several samples; tar2tf convert regroups them"]
+    },
+    "lacks early": {
+        "grain": [f"1 sample lacks 'cls', {FORMS}"],
+        "hf": [f"some of the first 5 samples lack cls, {FIRST}"],
+    },
+    "long in pax": {
+        "dali": [
+            f"the long name '{LONG}/0000.png' is in a pax header, which it refuses; "
+            "convert it: tar2tf convert IN -o 'new-<>.tar'"
+        ],
+        "wids": [f"of the name '{LONG}/0000.png' it reads 100 bytes; give samples shorter keys with convert --key"],
+    },
+    "null early": {
+        "hf": ["json:a is null in the first 5 samples and not in '5', where it fails; put a sample with a value first"]
+    },
+    "records": {
+        "hf": [TARS],
+        "tfds": ["no dataset_info.json and features.json describe the shards; tar2tf export tfds writes them"],
+    },
+    "records lack": {"grain": [f"3 samples lack 'b', {FORMS}"]},
+    "lists": {
+        "grain": ["the lists of 'a' differ in length, so batches fail; load_dataset(pad=True) pads"],
+        "ray": ["'a' has one value in some records and several in others: it is a value there, a list here"],
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "reader"), [(name, reader) for name, of in SAYS.items() for reader in of])
+def test_a_fault_of_a_reader_says_which_name_and_what_to_do(tmp_path: Path, name: str, reader: str) -> None:
+    file, data, _ = TRAPS[name]
+    path = write(tmp_path / file, data)
+    assert said(path, reader) == {f"{reader}: {message}" for message in SAYS[name][reader]}
+
+
+def of_each(number: int, *lacking: tuple[int, str]) -> bytes:
+    return a_tar((f"{n}.{name}", b"1") for n in range(number) for name in "abc" if (n, name) not in lacking)
+
+
+def of_json(*values: bytes) -> bytes:
+    return a_tar((f"{number}.x.json", value) for number, value in enumerate(values))
+
+
+NULL = "x.json:a is null in the first 5 samples and not in '{}', where it fails; put a sample with a value first"
+
+
+@pytest.mark.parametrize(
+    ("data", "reader", "messages"),
+    [
+        (of_each(6, (1, "b"), (2, "b"), (3, "c")), "hf", [f"some of the first 5 samples lack b, c, {FIRST}"]),
+        (of_each(6, (4, "a")), "hf", [f"some of the first 5 samples lack a, {FIRST}"]),
+        (of_each(6, (5, "a")), "hf", []),
+        (
+            of_each(6, (1, "b"), (2, "b"), (3, "c")),
+            "grain",
+            [f"2 samples lack 'b', {FORMS}", f"1 sample lacks 'c', {FORMS}"],
+        ),
+        (of_json(*[b'{"a": null}'] * 5, b"no JSON", b"[1]", b'{"a": 1}', b'{"a": 2}'), "hf", [NULL.format(7)]),
+        (of_json(*[b'{"a": null}'] * 4, b'{"a": 1}', b'{"a": 1}'), "hf", []),
+        (of_json(b'{"a": 1}', *[b'{"a": null}'] * 5, b'{"a": 1}'), "hf", []),
+        (of_json(*[b'{"a": null, "b": 1}'] * 9, b'{"a": 0, "b": null}'), "hf", [NULL.format(9)]),
+        (of_json(*[b'{"a": null}'] * 9), "hf", []),
+        (of_json(*[b"[null]"] * 5, b"[1]"), "hf", []),
+        (a_tar([("._a.PNG", b""), ("a.png", b""), (".HIDDEN", b""), ("b.png", b"")]), "hf,wids", []),
+        (a_tar([("a.v1.png", b""), ("b.v1.png", b"")]), "hf", []),
+        (a_tar([(f"{'a' * 97}.b", b"")]), "wids", []),
+        (a_tar([(f"{'a' * 98}.b", b"")]), "wids", []),
+        (
+            a_tar([(f"{'a' * 99}.b", b"")]),
+            "wids",
+            [f"of the name '{'a' * 99}.b' it reads 100 bytes; give samples shorter keys with convert --key"],
+        ),
+        (a_tar([("0.txt", bytes(9000))])[:-9999], "hf,grain", None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_reader_trips_over_is_counted_exactly(
+    tmp_path: Path, data: bytes, reader: str, messages: list[str] | None
+) -> None:
+    found = said(write(tmp_path / "a.tar", data), reader)
+    if messages is None:  # a damaged tar, which verify reports itself
+        assert (
+            found == said(tmp_path / "a.tar", "wids") == {fault.message for fault in verify(tmp_path).files[0].faults}
+        )
+    else:
+        assert found == {f"{reader}: {message}" for message in messages}
+
+
+def test_shards_of_each_host_and_files_next_to_them_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.tar", of_each(2))
+    few = "so some get none, and it fails there; convert with --num-shards"
+    assert said(tmp_path, "webdataset", hosts=2) == {f"webdataset: there are only 1 shard for 2 hosts, {few}"}
+    assert said(tmp_path, "webdataset", hosts=1) == set()
+    write(tmp_path / "b.JSON", b"{}")
+    first, card = "and it reads the files of the most frequent extension", "write a dataset card: tar2tf export hf"
+    assert said(tmp_path, "hf") == {f"hf: b.JSON is next to the shards, {first}; {card}"}
+    write(tmp_path / "_x.json", b"{}")
+    assert said(tmp_path, "hf") == {f"hf: _x.json, b.JSON are next to the shards, {first}; {card}"}
+    folder, pattern = "and it reads a folder's files as shards", "name the shards by a pattern, or move these files"
+    assert said(tmp_path, "ray") == {f"ray: b.JSON is next to the shards, {folder}; {pattern}"}
+    write(tmp_path / "a.txt", b"")
+    assert said(tmp_path, "ray") == {f"ray: a.txt, b.JSON are next to the shards, {folder}; {pattern}"}
+
+
 def test_names_that_convert_writes_are_read_by_all_but_wids(tmp_path: Path) -> None:
     for number, before in enumerate((LONG, "ü", f"{LONG}/{LONG}/ü")):
         tar = write(tmp_path / f"{number}.tar", a_tar(renamed(f"{before}{{}}".format), format=tarfile.PAX_FORMAT))
@@ -131,7 +260,7 @@ def test_files_next_to_shards_are_faults_of_those_who_read_folders(tmp_path: Pat
     write(tmp_path / "README.md", b"---\nconfigs:\n- data_files:\n  - {split: train, path: '*.tar'}\n---\n")
     assert tripped(tmp_path, "hf,ray,webdataset") == {"ray"}
     ran = run(tmp_path, "--for", "ray")
-    assert (ran.code, "notes.json is next to the shards" in ran.out) == (1, True)
+    assert (ran.code, "README.md, notes.json are next to the shards" in ran.out) == (1, True)
     assert "--for knows no reader 'dalli'; did you mean 'dali'?" in run(tmp_path, "--for", "dalli").err
 
 

@@ -11,7 +11,11 @@ import pytest
 import tensorflow as tf
 
 from servers import FaultyServer
+from tar2tf_cli import verify
+from tar2tf_cli.errors import OutputExistsError, Tar2tfError, UsageError
 from verify_runs import SEVERAL, Ran, a_tar, an_example, flipped, framed, some_examples, write
+
+COPY, CREATE = "copy it to the bucket afterwards", "create the folder first"
 
 
 def damaged(folder: Path) -> list[bytes]:
@@ -65,6 +69,28 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path, run: Callable[..., Ran
         assert run(tmp_path / "in", "--salvage", path).code == 2
     assert run(tmp_path / "in", "--salvage", tmp_path / "y", "--fast").code == 2
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("s3://bucket/x", UsageError("--salvage writes a local file", shard="s3://bucket/x", hint=COPY)),
+        ("no/x", UsageError("is not a file in an existing folder", shard="no/x", hint=CREATE)),
+        ("in/a.record/x", UsageError("is not a file in an existing folder", shard="in/a.record/x", hint=CREATE)),
+        ("no/", UsageError("is not a file in an existing folder", shard="no/", hint=CREATE)),
+        ("in", OutputExistsError("already exists; --salvage writes a new file", shard="in", hint="name another file")),
+    ],
+    ids=str,
+)
+def test_good_records_are_saved_in_a_new_file_of_an_existing_folder(
+    path: str, error: Tar2tfError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(type(error)) as caught:
+        verify("in", salvage=path, workers=1)
+    assert (str(caught.value), caught.value.hint) == (str(error), error.hint)
+    assert sorted(one.name for one in tmp_path.rglob("*")) == ["a.record", "b.record", "c.record", "in"]
 
 
 def test_records_before_damage_of_a_compressed_file_are_saved_and_the_rest_is_said_to_be_lost(
