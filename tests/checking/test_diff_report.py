@@ -11,7 +11,7 @@ import pytest
 
 from inspect_runs import a_png
 from make_bytes import npy
-from verify_runs import a_tar, an_example, framed, in_a_process, write
+from verify_runs import a_tar, an_example, convert, edit, framed, in_a_process, write
 
 
 @pytest.fixture
@@ -36,6 +36,55 @@ def test_numbers_of_records_are_shown(tmp_path: Path) -> None:
     for name, value in (("a", [1, 2]), ("b", [1, 3])):
         write(tmp_path / f"{name}.record", framed(an_example(__key__=b"k", n=value)))
     assert "  n: [1, 2] -> [1, 3]" in in_a_process("diff", tmp_path / "a.record", tmp_path / "b.record", "-v").lines
+
+
+def test_values_have_the_types_and_shapes_of_the_manifest(tmp_path: Path) -> None:
+    for name, more in (("a", 0), ("b", 1)):
+        arrays = {
+            "m": np.arange(12, dtype=np.uint8).reshape(2, 6) + more,
+            "long": np.arange(13, dtype=np.int32) + more,
+            "s": np.float64(2.5 + more),
+            "v": np.full(3, 0.5 + more, np.float32),
+        }
+        entries = {f"{key}.npy": npy(array) for key, array in arrays.items()}
+        about = b'{"words": ["caf\xc3\xa9", "%s"]}' % (b"x" * (1 + more))
+        entries |= {"json": about, "bin": bytes([255, 0, more]), "n": b"%d" % more}
+        write(tmp_path / f"{name}.tar", a_tar([(f"0.{entry}", data) for entry, data in entries.items()]))
+        select = "m=m.npy,long=long.npy,s=s.npy,v=v.npy,words=json:words,bin,n"
+        options = ("--op", "decode:*.npy", "--select", select, "--type", "n=int64", "--key-feature", "none")
+        assert convert(tmp_path / f"{name}.tar", "-o", tmp_path / name / "x.record", *options).code == 0
+    described = in_a_process("diff", tmp_path / "a", tmp_path / "b", "-v").lines[1:]
+    assert described == [
+        "  bin: bytes, 3 bytes -> bytes, 3 bytes",
+        "  long: int32 13 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …] -> int32 13 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, …]",
+        "  m: uint8 2x6 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] -> uint8 2x6 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]",
+        "  n: 0 -> 1",
+        "  s: 2.5 -> 3.5",
+        "  v: float32 3 [0.5, 0.5, 0.5] -> float32 3 [1.5, 1.5, 1.5]",
+        "  words: [café, x] -> [café, xx]",
+    ]
+    shards = (tmp_path / "a" / "x.record", tmp_path / "b" / "x.record")
+    assert in_a_process("diff", *shards, "-v").lines[1:] == [
+        *described[:1],
+        "  long: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …] -> [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, …]",
+        "  m: bytes, 12 bytes -> bytes, 12 bytes",
+        "  n: 0 -> 1",
+        "  s: bytes, 8 bytes -> bytes, 8 bytes",
+        "  v: [0.5, 0.5, 0.5] -> [1.5, 1.5, 1.5]",
+        "  words: [café, x] -> [café, xx]",
+    ]
+
+
+def test_values_that_do_not_match_the_manifest_are_shown_as_they_are_stored(tmp_path: Path) -> None:
+    for name, values in (("a", b"[1, 2]"), ("b", b"[1, 3]")):
+        write(tmp_path / f"{name}.tar", a_tar([("0.n", values)]))
+        options = ("--type", "n=int64_list", "--key-feature", "none")
+        assert convert(tmp_path / f"{name}.tar", "-o", tmp_path / name / "x.record", *options).code == 0
+        edit(
+            tmp_path / name / "_x-manifest.json",
+            lambda document: document["features"]["n"].update(shape=[3]),
+        )
+    assert in_a_process("diff", tmp_path / "a", tmp_path / "b", "-v").lines[1:] == ["  n: [1, 2] -> [1, 3]"]
 
 
 def test_members_that_are_not_adjacent_are_those_of_their_sample(tmp_path: Path) -> None:

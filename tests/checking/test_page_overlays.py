@@ -269,6 +269,41 @@ def test_declarations_that_do_not_fit_are_faults_of_the_page(tmp_path: Path, run
 
 
 @pytest.mark.parametrize(
+    ("option", "values", "faults"),
+    [
+        (
+            "--points",
+            [b"[[1]]", b"[[3, 4]]", None, b"[]", b"1", b""],
+            "x.tar box a: [1] is not a point of 2 numbers, or a list of points "
+            "x.tar box c: entry 'json' has nothing at 'p' "
+            "x.tar box e: 1 is not a point of 2 numbers, or a list of points Images",
+        ),
+        (
+            "--boxes",
+            [b"[[1, 2, 3]]", b"[[3, 4, 5, 6]]", None, b"[]", b"1", b""],
+            "x.tar box a: box 0 is [1, 2, 3], not a list of 4 numbers "
+            "x.tar box c: entry 'json' has nothing at 'p' "
+            "x.tar box e: box 0 is 1, not a list of 4 numbers Images",
+        ),
+    ],
+)
+def test_marks_that_do_not_fit_are_faults_of_their_samples_and_a_missing_entry_is_none(
+    tmp_path: Path, run_inspect: Callable[..., Ran], option: str, values: list[bytes | None], faults: str
+) -> None:
+    image = jpeg(photo(HEIGHT, WIDTH))
+    samples: list[tuple[str, dict[str, bytes]]] = []
+    for key, value in zip("abcdef", values, strict=True):
+        about = {} if value == b"" else {"json": b"{}" if value is None else b'{"p": %s}' % value}
+        samples.append((key, {"jpg": image, **about}))
+    path = tmp_path / "x.html"
+    ran = run_inspect(write_tar(tmp_path / "x.tar", samples), "--html", path, option, "json:p")
+    page = page_of(ran, path, code=3)
+    assert page.text.partition("file kind what ")[2].startswith(faults)
+    assert [(attrs["cx"], attrs["cy"]) for attrs in page.all("circle")] == [("3.5", "4.5")] * (option == "--points")
+    assert boxes_on(page) == [(3, 4, 8, 10)] * (option == "--boxes")
+
+
+@pytest.mark.parametrize(
     ("option", "value", "words"),
     [
         (
