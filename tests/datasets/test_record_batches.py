@@ -134,13 +134,16 @@ def test_damage_is_the_error_of_the_record(folder: Path, tmp_path: Path, ways: N
     ("options", "words"),
     [
         ({"size": 0}, "size must be a number of examples, 1 or more, not 0"),
-        ({"size": True}, "not True"),
-        ({"size": 8, "start": -1}, "start must be a number of examples"),
-        ({"size": 8, "shard": (2, 2)}, r"not \(2, 2\)"),
+        ({"size": True}, "size must be a number of examples, 1 or more, not True"),
+        ({"size": 8, "start": -1}, "start must be a number of examples, 0 or more, not -1"),
+        ({"size": 8, "start": False}, "start must be a number of examples, 0 or more, not False"),
+        ({"size": 8, "shard": (2, 2)}, "shard must be (hosts, host), such as (4, 0) to (4, 3), not (2, 2)"),
+        ({"size": 8, "shard": (2, -1)}, "shard must be (hosts, host), such as (4, 0) to (4, 3), not (2, -1)"),
     ],
 )
 def test_impossible_numbers_are_refused(folder: Path, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError) as caught:
         open_records(folder / "out").batches(**options)
+    assert str(caught.value) == words
     with pytest.raises(UsageError, match="no columns"):
         open_records(folder / "out", raw=True).batches(8)

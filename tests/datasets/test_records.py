@@ -358,6 +358,18 @@ def test_a_batch_has_its_requests_on_their_way_together(web: FaultyServer, monke
     assert not together.broken
 
 
+def test_records_of_more_shards_than_are_requested_at_once_are_in_the_order_asked_for(web: FaultyServer) -> None:
+    for shard in range(40):
+        web.objects[f"in/{shard:02}.record"] = framed(
+            *[b"%d %d" % (shard, number) + bytes(90_000) for number in (0, 1)]
+        )
+    records = open_records(f"{web.url}/in/{{00..39}}.record", raw=True)
+    numbers = [number * 7 % 80 for number in range(80)]
+    wanted = [b"%d %d" % divmod(number, 2) for number in numbers]
+    assert [record.rstrip(b"\0") for record in records.__getitems__(numbers)] == wanted
+    assert [record.rstrip(b"\0") for record in records] == [b"%d %d" % divmod(number, 2) for number in range(80)]
+
+
 def test_whoever_closes_records_does_not_stop_those_who_read_a_view_or_in_another_thread(web: FaultyServer) -> None:
     web.objects["in/a.record"] = framed(*[bytes(200_000)] * 16)
     records = open_records(f"{web.url}/in/a.record", raw=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import tar2tf
+from make_bytes import npy
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import UsageError
 from verify_runs import a_tar, an_example, framed, write
@@ -101,6 +102,36 @@ def test_the_schema_of_tars_is_that_of_their_headers(tar: Path) -> None:
         "json": True,
     }
     assert {form.dtype for form in forms.values()} == {"bytes"}
+
+
+def test_raw_records_have_no_schema(record: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_records(record, raw=True).schema()
+    assert str(caught.value) == "raw=True returns the bytes of records, which have no schema; leave it out"
+
+
+def test_forms_that_differ_between_records_are_widened(tmp_path: Path) -> None:
+    records = [
+        an_example(a=1, b=[1, 2], c=1, d=b"a", e=[1.0]),
+        an_example(a=[1, 2], b=[3, 4], c=0.5, d=1, e=[2.0, 3.0]),
+    ]
+    for order in (records, records[::-1]):
+        forms = open_records(write(tmp_path / "x.record", framed(*order))).schema()
+        assert {name: (form.dtype, form.shape, form.optional) for name, form in forms.items()} == {
+            "a": ("int64", (None,), False),
+            "b": ("int64", (2,), False),
+            "c": ("mixed", (1,), False),
+            "d": ("mixed", (1,), False),
+            "e": ("float32", (None,), False),
+        }
+
+
+def test_arrays_of_several_dimensions_are_lists_of_any_length(tmp_path: Path) -> None:
+    arrays = [np.zeros((2, 3), np.uint8), np.zeros((4, 3), np.uint8), np.zeros(3, np.uint8)]
+    for name, some in (("two", arrays[:2]), ("three", arrays)):
+        tar = write(tmp_path / f"{name}.tar", a_tar((f"{n}.npy", npy(array)) for n, array in enumerate(some)))
+        form = open_records(tar, preset="webdataset").schema()["npy"]
+        assert (form.dtype, form.shape) == ("uint8", (None, 3) if name == "two" else (None,))
 
 
 def test_a_default_of_nothing_that_there_is_is_refused(tar: Path) -> None:

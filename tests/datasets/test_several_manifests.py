@@ -17,7 +17,7 @@ from shards import samples, write_tar
 from tar2tf_cli import inspect, load_dataset, open_records, verify
 from tar2tf_cli.checking.page_samples import read_pages
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
-from verify_runs import Ran, flipped
+from verify_runs import Ran, edit, flipped, framed
 
 TARS, PARTS = 6, 3
 
@@ -140,6 +140,32 @@ def test_another_kind_of_a_feature_is_refused(own: list[Path], tmp_path: Path) -
     for read in (load_dataset, open_records):
         with pytest.raises(UsageError, match=r"x-manifest\.json: the feature 'cls' is float32 .* int64 .* elsewhere"):
             read([*own, tmp_path / "_x-manifest.json"])
+
+
+def test_manifests_of_examples_and_of_other_records_are_not_one_dataset(own: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "x.record").write_bytes(framed(b"\xff", b"\xfe"))
+    convert(tmp_path / "x.record", "-o", tmp_path / "out/y.record")
+    other = tmp_path / "out/_y-manifest.json"
+    for paths in ([*own, other], [other, *own]):
+        with pytest.raises(UsageError) as caught:
+            load_dataset(paths)
+        named = other if paths[-1] == other else own[0]
+        assert (caught.value.message, caught.value.shard) == ("describes no features, but others do", str(named))
+
+
+def test_a_manifest_that_contradicts_itself_is_named(own: list[Path]) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["features"]["cls"]["shape"] = [None, None]
+
+    edit(own[1], change)
+    for read in (load_dataset, open_records):
+        with pytest.raises(SourceError) as caught:
+            read(own[1])
+        assert (caught.value.message, caught.value.shard, caught.value.hint) == (
+            "the feature 'cls' has the shape [None, None], but there is no feature 'cls/shape'",
+            str(own[1]),
+            "verify the manifest, restore it from a copy, or convert again",
+        )
 
 
 def test_no_manifest_is_refused(tmp_path: Path) -> None:

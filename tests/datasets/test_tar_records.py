@@ -70,9 +70,10 @@ def test_samples_are_read_by_their_keys(tars: Path, tmp_path: Path) -> None:
     records = open_records(tars)
     assert records.key("0007") == sample(7)
     assert records.key(records[7]["__key__"]) == sample(7), "as a sample gives it"
-    for key in ("7", "0013", ""):
-        with pytest.raises(KeyError, match=repr(key)):
-            records.key(key)
+    for key in ("7", "0013", "", b"\xff", 2**70, 0.5):
+        with pytest.raises(KeyError) as caught:
+            records.key(key)  # type: ignore[arg-type]
+        assert caught.value.args == (key,)
     assert records[8:].key("0009") == sample(9)
     with pytest.raises(KeyError):
         records[8:].key("0007")
