@@ -53,10 +53,11 @@ def test_values_have_the_types_and_shapes_of_the_manifest(tmp_path: Path) -> Non
         select = "m=m.npy,long=long.npy,s=s.npy,v=v.npy,words=json:words,bin,n"
         options = ("--op", "decode:*.npy", "--select", select, "--type", "n=int64", "--key-feature", "none")
         assert convert(tmp_path / f"{name}.tar", "-o", tmp_path / name / "x.record", *options).code == 0
+    first = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
     described = in_a_process("diff", tmp_path / "a", tmp_path / "b", "-v").lines[1:]
     assert described == [
         "  bin: bytes, 3 bytes -> bytes, 3 bytes",
-        "  long: int32 13 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …] -> int32 13 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, …]",
+        f"  long: int32 13 [0, {first}, 11, …] -> int32 13 [{first}, 11, 12, …]",
         "  m: uint8 2x6 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] -> uint8 2x6 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]",
         "  n: 0 -> 1",
         "  s: 2.5 -> 3.5",
@@ -66,7 +67,7 @@ def test_values_have_the_types_and_shapes_of_the_manifest(tmp_path: Path) -> Non
     shards = (tmp_path / "a" / "x.record", tmp_path / "b" / "x.record")
     assert in_a_process("diff", *shards, "-v").lines[1:] == [
         *described[:1],
-        "  long: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …] -> [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, …]",
+        f"  long: [0, {first}, 11, …] -> [{first}, 11, 12, …]",
         "  m: bytes, 12 bytes -> bytes, 12 bytes",
         "  n: 0 -> 1",
         "  s: bytes, 8 bytes -> bytes, 8 bytes",
