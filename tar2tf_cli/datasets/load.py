@@ -425,24 +425,26 @@ class ByPosition:
         """Return the batches of each epoch, reading `several` at once while there are enough."""
         import tensorflow as tf
 
+        step = several * size
+
+        def read_from(at: tf.Tensor, seed: Any = _AS_WRITTEN) -> object:
+            return read(at, tf.minimum(at + step, self._count), seed)
+
         def of_epoch(first: Any, seed: Any = _AS_WRITTEN) -> AnyDataset:
-            end = self._count - (self._count - first) % size if drop_remainder else self._count
-
-            def read_from(at: tf.Tensor) -> object:
-                return read(at, tf.minimum(at + several * size, end), seed)
-
-            positions = tf.data.Dataset.range(first, end, several * size)
-            found = positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            return found.rebatch(size, drop_remainder)
+            positions = tf.data.Dataset.range(first, self._count, step)
+            return tf.data.Dataset.zip((positions, tf.data.Dataset.from_tensors(seed).repeat()))
 
         def next_epoch(_: object) -> object:
             # not deterministic between calls, but checkpoints store its result
             return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
 
-        number = self._count // size if drop_remainder else -(-self._count // size)
         if self._order == Order(None):
-            return _counted(of_epoch(0), number)
-        batches = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+            positions: AnyDataset = tf.data.Dataset.range(0, self._count, step)
+        else:
+            positions = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+        found = positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        batches = found.rebatch(size, drop_remainder)
+        number = self._count // size if drop_remainder else -(-self._count // size)
         return batches if self._skipped else _counted(batches, number)
 
     def _next_epoch(self, _: object) -> tuple[np.int64, np.int64]:
