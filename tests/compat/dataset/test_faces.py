@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from jpeg_shards import ALL, IMAGES
 from shards import write_tar
-from tar2tf_cli import AisDataset, Dataset
-from tar2tf_cli.errors import SampleError, UsageError
-from tar2tf_cli.ops import Decode, Resize, Rotate
+from tar2tf_cli import AisDataset, Dataset, default_record_parser
+from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.ops import Decode, Filter, Resize, Rotate, SelectDict, SelectJSON
+from verify_runs import an_example
 
 
 def nothing(sample: Any) -> Any:
@@ -43,6 +44,110 @@ def test_arguments_for_files_are_refused_in_memory(
     (name,) = unused
     with pytest.raises(UsageError, match=f"{name} is only for TFRecord files: also give a path"):
         load(bucket, **unused)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (
+            {"output_types": (tf.int32, tf.int32), "output_shapes": ((),)},
+            "output_shapes ((),) do not fit output_types (tf.int32, tf.int32)",
+        ),
+        (
+            {"output_types": {"x": tf.int32}, "output_shapes": {"y": ()}},
+            "output_shapes {'y': ()} do not fit output_types {'x': tf.int32}",
+        ),
+        ({"output_types": tf.int32, "output_shapes": "z"}, "output_shapes 'z' do not fit output_types tf.int32"),
+        (
+            {"output_types": {"x": tf.int32}},
+            "output_types are {x: one value}, but each element is (one value, one value)",
+        ),
+        ({"output_types": (tf.int32,)}, "output_types are one value, but each element is (one value, one value)"),
+        (
+            {"output_types": (tf.int32, (tf.int32,) * 2)},
+            "output_types are (one value, (one value, one value)), but each element is (one value, one value)",
+        ),
+    ],
+)
+def test_types_and_shapes_of_another_form_are_refused(options: dict[str, Any], error: str, tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("k", {"cls": b"1", "txt": b"2"})])
+    with pytest.raises(UsageError) as caught:
+        Dataset(str(tmp_path), conversions=[], selections=["cls", "txt"]).load("a.tar", **options)
+    assert str(caught.value) == error
+
+
+VALUES: list[tuple[str, Any, Any]] = [
+    ("7", tf.float32, np.float32(7)),
+    ("2.0", tf.int32, np.int32(2)),
+    ("2.5", tf.string, b"2.5"),
+    ("255", tf.uint8, np.uint8(255)),
+    ("[true, false]", None, np.array([True, False])),
+    ("[[1, 2], [3, 4]]", None, np.array([[1, 2], [3, 4]])),
+    ("[0.5, 1]", None, np.array([0.5, 1])),
+    ("0.5", None, np.float32(0.5)),
+    ("true", None, np.True_),
+    ('"x"', None, b"x"),
+]
+
+
+@pytest.mark.parametrize(("text", "dtype", "value"), VALUES)
+def test_a_value_of_json_has_the_dtype_asked_for_or_its_own(text: str, dtype: Any, value: Any, tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("k", {"json": b'{"a": %s}' % text.encode()})])
+    data = Dataset(str(tmp_path), conversions=[], selections=[SelectJSON("json", "a")])
+    ((found),) = data.load("a.tar", **({} if dtype is None else {"output_types": dtype})).as_numpy_iterator()
+    assert np.array_equal(found, value)
+    assert getattr(found, "dtype", None) == getattr(value, "dtype", None)
+
+
+def test_lists_of_different_lengths_and_objects_are_nested(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("k", {"json": b'{"a": [[1], [2, 3], []], "b": {"c": "x"}}'})])
+    data = Dataset(
+        str(tmp_path), conversions=[], selections=SelectDict(a=SelectJSON("json", "a"), b=SelectJSON("json", "b"))
+    )
+    (found,) = data.load("a.tar").as_numpy_iterator()
+    assert [value.tolist() for value in found["a"][:2]] == [[1], [2, 3]]
+    assert (found["a"][2], found["b"]) == ((), {"c": b"x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "error"),
+    [
+        ('"x"', tf.int32, "'x' cannot be read as int32; for text, give output_types with tf.string in its place"),
+        ("300", tf.uint8, "300 cannot be read as uint8; {skip}"),
+        ("-1", tf.uint8, "-1 cannot be read as uint8; {skip}"),
+        ("2.5", tf.int32, "2.5 cannot be read as int32; {skip}"),
+        ("null", tf.int32, "None cannot be read as int32; {skip}"),
+    ],
+)
+def test_a_value_that_a_dtype_would_change_is_an_error_that_names_the_sample(
+    text: str, dtype: Any, error: str, tmp_path: Path
+) -> None:
+    write_tar(tmp_path / "a.tar", [("j", {"json": b'{"a": 1}'}), ("k", {"json": b'{"a": %s}' % text.encode()})])
+    data = Dataset(str(tmp_path), conversions=[], selections=[SelectJSON("json", "a")])
+    options = {"output_types": dtype, "num_workers": 1}
+    skip = 'correct the sample, or skip such samples with on_error="skip"'
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        list(data.load("a.tar", **options))
+    assert f"SampleError: sample k: {error.format(skip=skip)}\n" in str(caught.value)
+    assert [int(value) for value in data.load("a.tar", on_error="skip", **options)] == [1]
+
+
+def test_a_first_value_that_is_no_tensor_and_an_empty_set_are_errors(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("k", {"json": b'{"a": null}'})])
+    data = Dataset(str(tmp_path), conversions=[], selections=[SelectJSON("json", "a")])
+    with pytest.raises(SampleError) as caught:
+        data.load("a.tar")
+    assert str(caught.value) == "sample k: None cannot be converted to a tensor"
+    with pytest.raises(SourceError) as nothing_left:
+        Dataset(str(tmp_path), conversions=[Filter("cls")], selections=["json"]).load("a.tar")
+    assert str(nothing_left.value) == f"{tmp_path}: has no samples to infer dtypes and shapes from"
+
+
+def test_the_default_parser_names_the_features_of_which_it_needs_one() -> None:
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        default_record_parser(an_example(x=1))
+    names = "image_raw, image, jpg, jpeg, png, bmp, webp, img"
+    assert f"SampleError: has none of the features {names}\n" in str(caught.value)
 
 
 @pytest.mark.parametrize("load", [load for _, load in LOADS[:2]], ids=[name for name, _ in LOADS[:2]])

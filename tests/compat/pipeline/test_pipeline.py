@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commands import convert
@@ -265,6 +266,31 @@ def test_by_key_value_compares_features_of_numbers() -> None:
     assert holds("box", (1, 2))
     assert not holds("box", [1])
     assert holds("scores", [0.5, 0.1])
+    assert holds("scores", (0.5, 0.1))
+    assert not holds("scores", 0.5)
+    assert not holds("box", 1)
+    assert holds("label", [7])
+
+
+def test_by_key_value_compares_texts_numbers_and_arrays_of_samples() -> None:
+    sample = {"__key__": "k", "cls": b" 3\n", "txt": b"caf\xc3\xa9 \xff", "n": np.arange(2), "x": np.float32(0.5)}
+
+    def holds(name: str, value: Any) -> bool:
+        return bool(list(by_key_value(name, value).names(sample)))
+
+    for name, value in (("cls", 3), ("cls", "3"), ("cls", b" 3\n"), ("txt", "café \ufffd"), ("n", [0, 1]), ("x", 0.5)):
+        assert holds(name, value), name
+    assert holds("n", np.arange(2))
+    for name, value in (("cls", 3.0), ("cls", " 3"), ("cls", b"3"), ("n", [0]), ("n", (0, 1)), ("n", 0), ("x", 1)):
+        assert not holds(name, value), name
+    assert not holds("absent", None)
+
+
+def test_a_pipeline_whose_stages_keep_nothing_writes_an_empty_file(tar: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline().from_tar(tar).with_samples_stage(lambda items: iter(())).sample_to_tf_example()
+    done = pipeline.to_tf_record(tmp_path / "out.record").do()
+    assert (done.records, done.shards) == (0, [])
+    assert (tmp_path / "out.record").read_bytes() == b""
 
 
 def test_rename_takes_the_first_source_that_is_there(fields: Path, tmp_path: Path) -> None:

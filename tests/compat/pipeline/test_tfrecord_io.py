@@ -13,12 +13,14 @@ from tar2tf_cli.errors import (
     DamagedShardError,
     OutputExistsError,
     SampleError,
+    SourceError,
 )
 from tar2tf_cli.pipeline import (
     TFExample,
     TFRecordReader,
     TFRecordWriter,
 )
+from verify_runs import framed
 
 # --- Reader and writer ---
 
@@ -84,6 +86,52 @@ def test_a_writer_whose_block_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="closed"):
         writer.write(example_of(1))
+
+
+def test_a_closed_writer_writes_nothing_more(tmp_path: Path) -> None:
+    for out in (tmp_path / "out.record", io.BytesIO()):
+        writer = TFRecordWriter(out)
+        writer.write(b"first")
+        writer.close()
+        for again in (
+            writer.close,
+            lambda writer=writer: writer.write(b"second"),
+            lambda writer=writer: writer.write({}),
+        ):
+            with pytest.raises(ValueError, match=r"^the writer is closed$"):
+                again()
+        assert (writer.records, writer.size) == (1, 21)
+        data = out.getvalue() if isinstance(out, io.BytesIO) else out.read_bytes()
+        assert data == framed(b"first")
+
+
+def test_a_record_may_be_as_large_as_a_message_of_protobuf() -> None:
+    class Large(bytes):
+        def __len__(self) -> int:
+            return 1 << 31
+
+    writer = TFRecordWriter(io.BytesIO())
+    with pytest.raises(SampleError) as caught:
+        writer.write(Large())
+    limit = "more than protobuf's limit of 2,147,483,647"
+    assert str(caught.value) == f"the record has 2,147,483,648 bytes, {limit}"
+    assert (writer.records, writer.size) == (0, 0)
+
+
+def test_a_file_that_gives_no_bytes_is_an_error_that_names_it() -> None:
+    class Empty:
+        name = "pipe"
+
+        def read(self, size: int) -> None:
+            return None
+
+    with pytest.raises(SourceError) as caught:
+        list(TFRecordReader(Empty()))
+    assert (caught.value.message, caught.value.shard, caught.value.hint) == (
+        "read() returned NoneType instead of bytes",
+        "pipe",
+        "open it in binary mode, without O_NONBLOCK",
+    )
 
 
 def test_a_writer_does_not_replace_what_appeared_meanwhile(tmp_path: Path) -> None:

@@ -135,6 +135,35 @@ def test_classes_and_arguments_that_cannot_be_are_refused(toys, tmp_path, option
     assert fault in done.stderr
 
 
+DIRECTORIES = "train, eval, test"
+SUM = "give one number between 0 and 1, or two or three that sum to 1"
+
+
+@pytest.mark.parametrize(
+    ("lists", "ratio", "fault"),
+    [
+        *(({name: "x"}, 0.8, f"{name!r} cannot be the name of a directory") for name in ("", ".", "..", "a/b", "/a")),
+        ([], 0.8, f"got 0 lists of examples for {DIRECTORIES}; give one to three"),
+        (["x"] * 4, 0.8, f"got 4 lists of examples for {DIRECTORIES}; give one to three"),
+        *(
+            ("examples.csv", ratio, f"the ratio {ratio!r} does not divide examples into {DIRECTORIES}; {SUM}")
+            for ratio in (
+                2, -0.1, 1.01, "x", None, (0.5, 0.6), (0.5, 0.4), (0.7, 0.7, -0.4), (0.25,) * 4, (0.1, 0.2, 0.3), [],
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_lists_and_ratios_that_give_no_directories_are_refused(tmp_path, monkeypatch, lists, ratio, fault):
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "examples.csv", ROWS)
+    with pytest.raises(UsageError) as caught:
+        generate_and_save_train_eval_test_tfrecords_files(
+            "out", recorder_classes.Fickle, lists, examples_train_eval_test_ratio=ratio
+        )
+    assert str(caught.value) == fault
+    assert [path.name for path in tmp_path.iterdir()] == ["examples.csv"]
+
+
 def test_an_argument_that_no_method_takes_is_refused(tmp_path):
     path = write_rows(tmp_path / "examples.csv", ROWS)
     with pytest.raises(UsageError, match="no method of Plain accepts the argument 'nomalize'") as caught:
