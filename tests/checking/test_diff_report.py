@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 
@@ -74,6 +75,30 @@ def test_values_have_the_types_and_shapes_of_the_manifest(tmp_path: Path) -> Non
         "  v: [0.5, 0.5, 0.5] -> [1.5, 1.5, 1.5]",
         "  words: [café, x] -> [café, xx]",
     ]
+
+
+def test_types_that_differ_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "in.tar", a_tar([("0.n", b"1"), ("0.m", b"2")]))
+    options = ("--type", "n=int64,m=int64", "--key-feature", "none")
+    for name in "ab":
+        assert convert(tmp_path / "in.tar", "-o", tmp_path / name / "x.record", *options).code == 0
+        assert in_a_process("export", "tfds", tmp_path / name).code == 0
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert in_a_process("diff", a, b).code == 0
+    described = json.loads((b / "features.json").read_text())
+    described["featuresDict"]["features"]["n"]["tensor"]["dtype"] = "int32"
+    (b / "features.json").write_text(json.dumps(described))
+    ran = in_a_process("diff", a, b)
+    assert (ran.code, ran.lines) == (1, ["type: n is Scalar int64 in A, and Scalar int32 in B"])
+    assert ran.err.splitlines()[-1] == "not equal: 1 type of features; 1 sample the same"
+    described["featuresDict"]["features"]["m"]["tensor"]["dtype"] = "uint8"
+    (b / "features.json").write_text(json.dumps(described))
+    ran = in_a_process("diff", a, b)
+    assert ran.err.splitlines()[-1] == "not equal: 2 types of features; 1 sample the same"
+    assert in_a_process("diff", a, b, "--json").json["types"] == {
+        "n": ["Scalar int64", "Scalar int32"],
+        "m": ["Scalar int64", "Scalar uint8"],
+    }
 
 
 def test_values_that_do_not_match_the_manifest_are_shown_as_they_are_stored(tmp_path: Path) -> None:

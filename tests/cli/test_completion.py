@@ -18,9 +18,11 @@ import pytest
 
 import fork_server
 from commands import tar2tf
+from tar2tf_cli.checking.codes import EXPLANATIONS
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.ops.base import summary
 from tar2tf_cli.plugins import preset_names
 
 START = {"bash": ["--norc", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-i"]}
@@ -147,6 +149,20 @@ def proposed(line: str, monkeypatch: pytest.MonkeyPatch, shell: str = "zsh") -> 
         ("tar2tf convert --type ", []),
         ("tar2tf convert --type=a=int64_", ["--type=a=int64_list"]),
         ("tar2tf convert --labels ", ["imagenet", "file"]),
+        ("tar2tf convert --labels a=", ["a=imagenet", "a=auto", "file"]),
+        ("tar2tf convert --labels a=au", ["a=auto", "file"]),
+        ("tar2tf convert --labels au", ["file"]),
+        ("tar2tf convert --preset imagenet-", ["imagenet-tensor"]),
+        ("tar2tf convert --preset none", []),
+        ("tar2tf inspect x --preset seg", ["segmentation"]),
+        ("tar2tf ops ce", ["center_crop"]),
+        ("tar2tf ops decode fl", ["flip"]),
+        ("tar2tf ops ", list(OPS)),
+        ("tar2tf explain data", [code for code in EXPLANATIONS if code.startswith("data")]),
+        ("tar2tf explain gap tr", [code for code in EXPLANATIONS if code.startswith("tr")]),
+        ("tar2tf explain ", list(EXPLANATIONS)),
+        ("tar2tf convert --op func:", ["file"]),
+        ("tar2tf convert --op no", []),
         ("tar2tf convert --on-error ", ["fail", "skip"]),
         ("tar2tf convert ", ["file"]),
         ("tar2tf convert a.tar b", ["file"]),
@@ -160,12 +176,26 @@ def test_what_is_proposed(line: str, expected: list[str], monkeypatch: pytest.Mo
     assert proposed(line, monkeypatch) == expected
 
 
+def test_a_proposal_has_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_LINE", line)
+        return SHELLS["zsh"](cli, {}, "tar2tf", "_TAR2TF_COMPLETE").complete().splitlines()
+
+    ops = {name: summary(op) for name, op in OPS.items()}
+    assert lines("tar2tf ops ") == [f"{name}\t{text}" for name, text in ops.items()]
+    assert lines("tar2tf convert --op fli") == [f"flip:\t{ops['flip']}"]
+    assert lines("tar2tf convert --op drop") == [f"drop_empty\t{ops['drop_empty']}"]
+    assert lines("tar2tf explain data_") == [f"data_crc\t{EXPLANATIONS['data_crc'].means}"]
+    assert lines("tar2tf convert --labels x=")[:2] == ["x=imagenet\tImageNet-1k", "x=auto\tall values, sorted"]
+
+
 def test_bash_gets_what_follows_its_own_word_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_WORDBREAKS", " \t\n\"'><=;|&(:")
     assert proposed("tar2tf convert --type=a=int64_", monkeypatch, "bash") == ["int64_list"]
     assert proposed("tar2tf convert --op cast:jpg,uint1", monkeypatch, "bash") == ["jpg,uint16"]
     monkeypatch.setenv("COMP_WORDBREAKS", " \t\n")
     assert proposed("tar2tf convert --op cast:jpg,uint1", monkeypatch, "bash") == ["cast:jpg,uint16"]
+    assert proposed("tar2tf convert so", monkeypatch, "bash") == [], "it lists files by itself"
 
 
 @pytest.mark.parametrize("shell", START)

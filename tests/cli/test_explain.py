@@ -59,13 +59,16 @@ def test_all_codes_are_one_json_document() -> None:
     ("words", "error"),
     [
         (["data-crc"], "there is no code 'data-crc'; did you mean 'data_crc'?"),
+        (["nothing"], "there is no code 'nothing'"),
+        (["gap", "(gapp)"], "there is no code 'gapp'; did you mean 'gap'?"),
         ([], "name a code, such as data_crc, or pass --all"),
         (["gap", "--all"], "name a code, such as data_crc, or pass --all"),
     ],
 )
 def test_a_wrong_code_is_a_usage_error(words: list[str], error: str) -> None:
     done = tar2tf("explain", *words)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {error}")
+    hint = "--all explains every code" if error.startswith("there") else "see tar2tf explain -h"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n  {hint}\n")
 
 
 def test_an_error_names_its_code_as_a_fault_does(tmp_path: Path) -> None:

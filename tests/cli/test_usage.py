@@ -126,6 +126,31 @@ def test_version_names_python_and_what_it_stands_on() -> None:
     assert done.stdout.startswith("tar2tf ")
     assert f"Python {sys.version.split()[0]}" in done.stdout
     assert ("tensorflow 2." if find_spec("tensorflow") else "tensorflow not installed") in done.stdout
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_version_says_which_packages_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        if name == "isal":
+            return "1.2.3"
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    from click.testing import CliRunner
+
+    lines = CliRunner().invoke(cli, ["--version"]).stdout.splitlines()
+    assert lines[:2] == [
+        f"tar2tf {tar2tf_cli.__version__}, Python {sys.version.split()[0]}",
+        "tensorflow not installed, google-crc32c not installed, isal 1.2.3",
+    ]
+
+
+def test_without_arguments_the_help_is_shown_as_an_error() -> None:
+    done = tar2tf()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.rstrip("\n") == tar2tf("--help").stdout.rstrip("\n")
 
 
 # --- Sizes and environment ---
@@ -229,6 +254,24 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["convert", "x", "-o", "y", "--errors", "-"], "--errors: name a file: -", None),
         (["verify", "x", "--json", "--json-lines"], "--json and --json-lines cannot", "see tar2tf verify -h"),
         (["inspect", "-", "-n", "1", "--json"], "standard input can be read only once", "see tar2tf inspect -h"),
+        (
+            ["convert", "x", "-o", "y", "--duplicates", "z"],
+            "--duplicates lists the samples that --drop-duplicates skips: add --drop-duplicates",
+            "see tar2tf convert -h",
+        ),
+        (
+            ["convert", "x", "-o", "y", "--duplicates", "z", "--drop-duplicates", "--update"],
+            "--duplicates needs all inputs, and --update reads only changed ones: use --overwrite",
+            "see tar2tf convert -h",
+        ),
+        (
+            ["export", "tfds", "x", "--class-names", "=n.txt"],
+            "--class-names takes FEATURE=FILE, not '=n.txt'",
+            "for example: cls=names.txt",
+        ),
+        (["export", "tfds", "x", "--class-names", "a="], "--class-names takes FEATURE=FILE, not 'a='", "cls=names.txt"),
+        (["export", "hf", "x", "--class-names", "a=b"], "--class-names is only for export tfds", "leave it out"),
+        (["export", "schema", "x", "--citation", "b"], "--citation is only for export tfds", "leave it out"),
         (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
     ],
 )
