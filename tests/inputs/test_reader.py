@@ -1,0 +1,265 @@
+"""Reading one input of each kind in one process: samples, places of faults, what damage costs, and the end."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from added.parts.ljson import FORMAT
+from example_messages import encoded
+from make_bytes import END, member, tar_of
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError
+from tar2tf_cli.formats.example import frame
+from tar2tf_cli.inputs.energon_index import EnergonSample, energon_offsets, energon_samples, packed_offsets
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.reader import InputReader, ReadRules
+from tar2tf_cli.inputs.record_samples import FeatureInference, features_of, numbered, stem_of
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.tar_samples import FileView, SeekableShard, TarRules
+from tar2tf_cli.inputs.unit_samples import UnitSamples
+from tar2tf_cli.stores.directory import DirectorySource
+
+AS_USUAL = ReadRules()
+
+
+def read(path: Path, rules: ReadRules = AS_USUAL) -> tuple[list[Any], list[Any], InputReport]:
+    """The keys of the samples of a file with their places, its faults, and the report."""
+    source, report, faults = DirectorySource(str(path)), InputReport(), list[Any]()
+
+    def fault(error: Tar2tfError) -> None:
+        faults.append((error.offset, error.message, error.lost and error.lost.to_json()))
+
+    (item,) = source.list(())
+    with InputReader(source, item, rules, report, fault) as reader:
+        found = [(sample["__key__"], reader.content.offset) for sample in reader.samples()]
+        assert reader.where()["shard"] == str(path)
+        if reader.is_unusable():
+            report = reader.report
+    return found, faults, report
+
+
+def raise_it(error: Tar2tfError) -> None:
+    raise error
+
+
+def units(*records: Any) -> bytes:
+    data = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
+    return b"".join(len(each).to_bytes(4, "little") + each for each in data)
+
+
+def unit_samples(path: Path, data: bytes) -> tuple[UnitSamples, list[Any]]:
+    path.write_bytes(data)
+    source, faults = DirectorySource(str(path)), list[Any]()
+
+    def fault(error: SampleError) -> None:
+        faults.append((error.message.partition(":")[0], error.member, error.offset))
+
+    (item,) = source.list(())
+    shard = OpenShard(source, item)
+    return UnitSamples(shard, FORMAT, "first", fault), faults
+
+
+def test_units_of_another_format_have_keys_or_the_numbers_of_their_shard(tmp_path: Path) -> None:
+    content, faults = unit_samples(tmp_path / "a.b.ljson", units({"__key__": "k", "n": 1}, b"{", {"n": 2}, {"n": 3}))
+    found = []
+    for sample in content.samples():
+        found.append((sample, content.where(), content.offset))
+    assert found == [
+        ({"__key__": "k", "n": 1}, {"member": "record 0", "offset": 0}, 0),
+        ({"__key__": "a_b_ljson-000002", "n": 2}, {"member": "record 2", "offset": 33}, 33),
+        ({"__key__": "a_b_ljson-000003", "n": 3}, {"member": "record 3", "offset": 45}, 45),
+    ]
+    assert faults == [("the record is not JSON", "record 1", 28)]
+    content.check_end()
+    assert (content.seekable, content.regroups, content.may_regroup, content.must_regroup) == (False,) * 4
+    assert content.count is None
+    assert not content.resume(error := DamagedShardError("x", kind="truncated"))
+    assert error.lost
+    assert error.lost.offset == 57
+
+
+def test_a_shard_of_another_format_without_units_is_refused(tmp_path: Path) -> None:
+    content, _ = unit_samples(tmp_path / "a.ljson", b"")
+    assert [*content.samples()] == []
+    with pytest.raises(DamagedShardError) as raised:
+        content.check_end()
+    assert (raised.value.message, raised.value.kind, raised.value.hint) == (
+        "the shard holds no samples",
+        "empty",
+        "leave it out",
+    )
+
+
+def records(*messages: bytes) -> bytes:
+    return b"".join(part for message in messages for part in frame([message], len(message)))
+
+
+def test_records_have_their_own_keys_or_numbers_and_damage_costs_some(tmp_path: Path) -> None:
+    messages = [encoded({"__key__": ("bytes", [b"k"])}), encoded({"n": ("int64", [1])}), encoded({"n": ("int64", [2])})]
+    path = tmp_path / "t.1.record"
+    data = records(*messages)
+    path.write_bytes(data)
+    second = len(records(messages[0]))
+    third = second + len(records(messages[1]))
+    found, faults, _ = read(path)
+    assert found == [("k", 0), ("t_1-000001", second), ("t_1-000002", third)]
+    assert faults == []
+    path.write_bytes(data[: second + 12] + b"\xff" + data[second + 13 :])
+    found, faults, _ = read(path, ReadRules(resumes=True))
+    assert found == [("k", 0), ("t_1-000002", third)]
+    assert [(offset, lost) for offset, _, lost in faults] == [
+        (second, {"from": second, "to": third, "bytes": third - second})
+    ]
+    found, faults, _ = read(path)
+    assert (found, len(faults)) == ([("k", 0)], 1)
+    path.write_bytes(b"")
+    found, faults, _ = read(path, ReadRules(only_records=True))
+    assert (found, faults) == ([], [])
+
+
+def test_keys_of_records_are_of_their_stems() -> None:
+    stems = {"a/b.c.record": "b.c", "b.tfrecord-00000-of-00001": "b.tfrecord-00000-of-00001", "x": "x", "c.tar.gz": "c"}
+    assert {path: stem_of(path) for path in stems} == stems
+    assert (numbered("a.b"), numbered("a.b", 7)) == ("a_b-", "a_b-000007")
+
+
+def test_a_stream_with_a_wrong_checksum_gives_no_samples_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "t.tar.gz"
+    random = np.random.default_rng(3).bytes(300_000)
+    data = bytearray(gzip.compress(tar_of([("a.x", random), ("b.x", random[::-1])])))
+    data[-8] ^= 1
+    path.write_bytes(data)
+    _, faults, report = read(path, ReadRules(resumes=True))
+    (error,) = report.errors
+    ((offset, message, _),) = faults
+    assert (error["offset"], error["shard"]) == (offset, str(path))
+    assert error["message"] == f"{message}; any of its samples may be changed, so none is used"
+    assert error["lost"] == {"from": 0, "to": None, "bytes": len(data)}
+
+
+def test_a_key_that_comes_again_is_found_in_what_follows_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "t.tar"
+    for again, data in (
+        (True, tar_of([("a.x", b"1"), ("b.x", b"1"), ("c.x", b"1"), ("a.y", b"1")])),
+        (False, tar_of([("a.x", b"1"), ("b.x", b"1"), ("c.x", b"1")])),
+        (False, tar_of([("a.x", b"1"), ("b.x", b"1")])[:-1536]),
+    ):
+        path.write_bytes(data)
+        source = DirectorySource(str(path))
+        (item,) = source.list(())
+        for resumes in (False, True):
+            rules = ReadRules(resumes=resumes, tar=TarRules(regroup=None))
+            with InputReader(source, item, rules, InputReport(), raise_it) as reader:
+                assert next(iter(reader.samples()))["__key__"] == "a"
+                assert reader.finds_key_again() is (again and not resumes)
+
+
+# --- What is inferred of records ---
+
+
+def test_features_of_records_have_forms_if_all_agree() -> None:
+    looks = FeatureInference()
+    for features in (
+        {"n": ("int64", [1]), "list": ("float", [1.0, 2.0]), "some": ("bytes", [b"a"]), "mixed": ("int64", [1])},
+        {"n": ("int64", [2]), "list": ("float", [1.0]), "mixed": ("bytes", [b"1"])},
+    ):
+        looks.look_at(features_of(encoded(features)))  # type: ignore[arg-type]  # lists of any kind
+    looks.look_at(None)
+    assert looks.others == 1
+    assert looks.kinds() == {"n": "int64", "list": "float", "some": "bytes"}
+    assert looks.forms().lists == frozenset({"list", "mixed"})
+
+
+# --- Tars by offset ---
+
+
+def test_a_view_reads_from_its_offset_and_counts(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(b"0123456789")
+    counted: list[int] = []
+    with path.open("rb") as file:
+        view = FileView(file.fileno(), "t", counted.append)
+        view.seek(7)
+        assert [view.read(2), view.read(5), view.read(5), view.read(0)] == [b"78", b"9", b"", b""]
+        assert counted == [2, 1, 0, 0]
+        wrong = DamagedShardError("cut", kind="truncated")
+        damaged = FileView(file.fileno(), "t", None, wrong)
+        assert (damaged.read(10), damaged.read(0)) == (b"0123456789", b"")
+        with pytest.raises(DamagedShardError) as raised:
+            damaged.read(1)
+        assert raised.value is wrong
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(SourceError) as failed:
+        FileView(folder, "t").read(1)
+    os.close(folder)
+    assert (failed.value.message, failed.value.shard, failed.value.offset) == ("reading failed: Is a directory", "t", 0)
+
+
+class Stream(io.BytesIO):
+    """A stream whose read raises an error at its end."""
+
+    def __init__(self, data: bytes, error: BaseException) -> None:
+        super().__init__(data)
+        self.error = error
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if data := super().read(size):
+            return data
+        raise self.error
+
+
+def test_a_copy_ends_in_the_damage_of_its_stream_and_is_closed_after_other_errors() -> None:
+    wrong = DamagedShardError("cut", kind="truncated")
+    stream = Stream(b"0123", wrong)
+    shard = SeekableShard(lambda: stream, "t", seekable=False)  # type: ignore[arg-type, return-value]  # a stream
+    view = shard.view()
+    assert view.read(10) == b"0123"
+    with pytest.raises(DamagedShardError):
+        view.read(1)
+    assert stream.closed
+    assert shard.fileno() == shard.fileno()
+    shard.close()
+    stream = Stream(b"0123", SourceError("gone"))
+    with pytest.raises(SourceError):
+        SeekableShard(lambda: stream, "t", seekable=False).view()  # type: ignore[arg-type, return-value]
+    assert stream.closed
+
+
+# --- Indexes of Energon ---
+
+
+def energon(data: bytes) -> Any:
+    try:
+        return [*energon_samples(io.BytesIO(data), "t")]
+    except Tar2tfError as error:
+        return type(error).__name__, error.member, error.message, error.hint
+
+
+def test_energon_finds_samples_by_its_own_rules() -> None:
+    files = [("a.x", b"1"), ("a.y", b"2" * 600), ("noext", b""), ("b.x", b""), ("a.x", b"3")]
+    samples = energon(tar_of(files))
+    assert samples == [
+        EnergonSample("a", 0, 3072, [("x", 512, 1), ("y", 1536, 600)]),
+        EnergonSample("b", 3072, 3584, [("x", 3584, 0)]),
+        EnergonSample("a", 3584, 4608, [("x", 4096, 1)]),
+    ]
+    offsets = packed_offsets(samples)
+    assert energon_offsets(offsets) == [sample.start for sample in samples] + [samples[-1].end]
+    for data in (b"", offsets[:-1], offsets[8:] + offsets[:8], (1).to_bytes(8, "little"), offsets + offsets[-8:]):
+        assert energon_offsets(data) is None
+    none = ("DamagedShardError", None, "has no samples, and Energon reads no such tar", None)
+    assert energon(tar_of([("noext", b"")])) == none
+    several = ("UsageError", None, "is several tars end to end, of which Energon reads the first")
+    assert energon(tar_of(files[:1]) + tar_of(files[3:4]))[:3] == several
+    link = member(b"a.x", kind=b"1", link=b"b.x")
+    message = "is a link, which random access cannot follow"
+    hint = "tar2tf convert IN -o 'new-<>.tar' writes tars in which it is a file"
+    assert energon(link + END) == ("EntryError", "a.x", message, hint)
+    assert [sample.key for sample in energon(member(b"link", kind=b"1", link=b"b") + tar_of(files[:1]))] == ["a"]
