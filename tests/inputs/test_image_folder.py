@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shlex
+import shutil
+from collections import deque
 from pathlib import Path
 
 import cv2
@@ -19,10 +21,12 @@ from commands import convert, tar2tf
 from interruptions import kill_once_published
 from shards import examples, samples, shards_in, tree, write_tar
 from tar2tf_cli import open_records
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features import labels as labels_module
 from tar2tf_cli.features.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 from tar2tf_cli.inputs import base
+from tar2tf_cli.inputs.kinds.imagefolder import ImageFolderSource
+from tar2tf_cli.inputs.report import InputReport
 
 CLASSES = ("n02", "n01", "n10")
 
@@ -717,3 +721,80 @@ def test_inputs_are_chunks_of_a_fixed_size(tmp_path):
 def test_a_label_map_that_is_nested_too_deep_is_an_error() -> None:
     with pytest.raises(ValueError, match="nested too deep"):
         parse_labels('{"a": ' + "[" * 100_000)
+
+
+def test_folders_that_cannot_be_images_are_refused_in_whole_sentences(photos, tmp_path):
+    def refused(*templates, folder=photos, **options):
+        with pytest.raises((SourceError, UsageError)) as raised:
+            ImageFolderSource(str(folder), **options).list(templates)
+        return type(raised.value), raised.value.message, raised.value.shard, raised.value.hint
+
+    one = "there must be one folder for each class"
+    empty = tmp_path / "empty"
+    (empty / "n01").mkdir(parents=True)
+    (empty / "a.jpg").write_bytes(b"x")
+    assert refused(folder=empty) == (SourceError, "has no folders of images", str(empty), one)
+    hint = "compare the template with the names of the files that are there"
+    assert refused("x*/*") == (NothingFoundError, "has no 'x*/*'", str(photos), hint)
+    assert refused(folder=tmp_path / "none") == (SourceError, "no such directory", str(tmp_path / "none"), None)
+    assert refused(folder=empty / "a.jpg") == (SourceError, "is not a folder", str(empty / "a.jpg"), None)
+    hint = "image folders are read from a local disk"
+    assert refused(folder="s3://bucket") == (SourceError, "no such directory", "s3://bucket", hint)
+    message = "has the folder 'n01', which is not named like a split, but the output path has <split>"
+    hint = "leave out <split>, divide the images with --split train=0.9,val=0.1, or rename the folder"
+    assert refused(by_split=True) == (UsageError, message, str(photos), hint)
+    (tmp_path / "splits" / "train").mkdir(parents=True)
+    (tmp_path / "splits" / "train" / "a.jpg").write_bytes(b"x")
+    what = "has no folders of images in 'train'"
+    assert refused(folder=tmp_path / "splits", by_split=True) == (UsageError, what, str(tmp_path / "splits"), one)
+    labels = tmp_path / "labels.txt"
+    labels.write_text("n01\nn02\n")
+    what = f"the label map does not have n10, which are folders of {photos}"
+    hint = "add them, or name the folders to convert with a template such as 'n01*/*'"
+    assert refused(labels=str(labels)) == (UsageError, what, str(labels), hint)
+    assert [*ImageFolderSource(str(photos), labels=str(labels)).list(["n0*/*"])]
+    labels.write_text("a\nb\n")
+    what, hint = f"the label map does not have n01, n02, n10, which are folders of {photos}", labels_module.FORMS
+    assert refused(labels=str(labels)) == (UsageError, what, str(labels), hint)
+
+
+def test_what_is_no_image_file_is_counted_by_its_reason(photos):
+    (photos / ".hidden").mkdir()
+    (photos / "n01" / ".a.jpg").touch()
+    (photos / "n01" / "notes.txt").touch()
+    (photos / "stray.jpg").touch()
+    (photos / "n01" / "again").symlink_to(photos / "n01")
+    os.mkfifo(photos / "n01" / "pipe.png")
+    source = ImageFolderSource(str(photos))
+    (item,) = source.list(())
+    info = source.listing_info()
+    assert source.skipped == {"hidden": 2, "no image suffix": 1, "not in a class folder": 1, "pipe or device": 1}
+    assert (info.samples, info.classes) == (18, ["n01", "n02", "n10"])
+    assert item.size == sum(path.stat().st_size for path in photos.rglob("*.JPEG") if "again" not in path.parts)
+
+
+def test_an_image_that_cannot_be_read_is_an_error(photos):
+    source = ImageFolderSource(str(photos))
+    (item,) = source.list(())
+    shutil.rmtree(photos / "n02")
+    (photos / "n02").symlink_to("n02")
+    with pytest.raises(SourceError) as raised:
+        deque(source.samples(item, InputReport(), pytest.fail), maxlen=0)
+    assert str(raised.value) == f"{photos}/n02/more/n02_2.JPEG: cannot be read: Too many levels of symbolic links"
+
+
+def test_content_that_is_no_image_is_a_fault_that_says_what_it_is(photos):
+    (photos / "n01" / "a.jpg").write_bytes(b"text")
+    (photos / "n01" / "b.jpg").write_bytes(b"")
+    (photos / "n01" / "c.jpg").symlink_to("none")
+    (photos / "n01" / "d.jpg").symlink_to("d.jpg")
+    source, faults = ImageFolderSource(str(photos)), []
+    (item,) = source.list(["n01/?.jpg"])
+    assert [*source.samples(item, InputReport(), faults.append)] == []
+    assert [(fault.key, fault.member) for fault in faults] == [(f"n01/{name}", f"n01/{name}.jpg") for name in "abcd"]
+    assert [fault.message for fault in faults] == [
+        "its content is not an image: it begins with 74 65 78 74",
+        "its content is not an image: it is empty",
+        "is a link to a file that does not exist",
+        "is a link to a file that does not exist",
+    ]

@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,8 @@ def units(*records: Any) -> bytes:
     return b"".join(len(each).to_bytes(4, "little") + each for each in data)
 
 
-def unit_samples(path: Path, data: bytes) -> tuple[UnitSamples, list[Any]]:
+@contextmanager
+def unit_samples(path: Path, data: bytes) -> Iterator[tuple[UnitSamples, list[Any]]]:
     path.write_bytes(data)
     source, faults = DirectorySource(str(path)), list[Any]()
 
@@ -62,39 +65,35 @@ def unit_samples(path: Path, data: bytes) -> tuple[UnitSamples, list[Any]]:
         faults.append((error.message.partition(":")[0], error.member, error.offset))
 
     (item,) = source.list(())
-    shard = OpenShard(source, item)
-    return UnitSamples(shard, FORMAT, "first", fault), faults
+    with OpenShard(source, item) as shard:
+        yield UnitSamples(shard, FORMAT, "first", fault), faults
 
 
 def test_units_of_another_format_have_keys_or_the_numbers_of_their_shard(tmp_path: Path) -> None:
-    content, faults = unit_samples(tmp_path / "a.b.ljson", units({"__key__": "k", "n": 1}, b"{", {"n": 2}, {"n": 3}))
-    found = []
-    for sample in content.samples():
-        found.append((sample, content.where(), content.offset))
+    data = units({"__key__": "k", "n": 1}, b"{", {"n": 2}, {"n": 3})
+    with unit_samples(tmp_path / "a.b.ljson", data) as (content, faults):
+        found = [(sample, content.where(), content.offset) for sample in content.samples()]
+        content.check_end()
+        assert not content.resume(error := DamagedShardError("x", kind="truncated"))
     assert found == [
         ({"__key__": "k", "n": 1}, {"member": "record 0", "offset": 0}, 0),
         ({"__key__": "a_b_ljson-000002", "n": 2}, {"member": "record 2", "offset": 33}, 33),
         ({"__key__": "a_b_ljson-000003", "n": 3}, {"member": "record 3", "offset": 45}, 45),
     ]
     assert faults == [("the record is not JSON", "record 1", 28)]
-    content.check_end()
     assert (content.seekable, content.regroups, content.may_regroup, content.must_regroup) == (False,) * 4
     assert content.count is None
-    assert not content.resume(error := DamagedShardError("x", kind="truncated"))
     assert error.lost
-    assert error.lost.offset == 57
+    assert error.lost.to_json()["from"] == len(data)
 
 
 def test_a_shard_of_another_format_without_units_is_refused(tmp_path: Path) -> None:
-    content, _ = unit_samples(tmp_path / "a.ljson", b"")
-    assert [*content.samples()] == []
-    with pytest.raises(DamagedShardError) as raised:
-        content.check_end()
-    assert (raised.value.message, raised.value.kind, raised.value.hint) == (
-        "the shard holds no samples",
-        "empty",
-        "leave it out",
-    )
+    with unit_samples(tmp_path / "a.ljson", b"") as (content, _):
+        assert [*content.samples()] == []
+        with pytest.raises(DamagedShardError) as raised:
+            content.check_end()
+    assert raised.value.message == "the shard holds no samples"
+    assert (raised.value.kind, raised.value.hint) == ("empty", "leave it out")
 
 
 def records(*messages: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from commands import tar2tf
 from interruptions import kill_once_published
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
 from tar2tf_cli import open_records, verify
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
+from tar2tf_cli.inputs.manifest import Manifest, changes_between, differing, read_document
 from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
-from tar2tf_cli.inputs.shard_set import resolve
+from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.spec.templates import FileSpec
 from verify_runs import an_example, framed, write
 
@@ -459,3 +462,85 @@ def test_a_folder_has_one_manifest(tmp_path: Path) -> None:
         (tmp_path / f"out/_{name}-manifest.json").unlink()
     assert resolve(str(tmp_path / "out")).folder_manifest() == f"{tmp_path}/out/_a-manifest.json"
     assert resolve(str(tmp_path / "out/a.record")).folder_manifest() is None
+
+
+# --- In one process ---
+
+
+def refused(function: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[str, str, str | None, str | None]:
+    """The class of an error, its message, path and hint."""
+    with pytest.raises(Tar2tfError) as raised:
+        function(*arguments, **options)
+    return type(raised.value).__name__, raised.value.message, raised.value.shard, raised.value.hint
+
+
+def test_paths_that_name_no_shards_are_refused_or_become_inputs_that_fail(tmp_path: Path) -> None:
+    tar = str(write_tar(tmp_path / "a.tar", samples(1)))
+    other = str(write_tar(tmp_path / "b.tar", samples(1)))
+    (tmp_path / "empty").mkdir()
+    empty, missing = str(tmp_path / "empty"), str(tmp_path / "c.tar")
+    assert [*map(str, resolve(tar, [other], paths=True).splits)] == []
+    assert [item.name for item in resolve(tar, [other], paths=True).items] == [tar, other]
+    hint = "for shards in subfolders, give a template such as '**/*'"
+    nothing = ("NoShardsError", "holds no tar or TFRecord", empty, "name the shards with a template")
+    assert refused(resolve, tar, [empty], paths=True) == nothing
+    (tmp_path / "empty" / "notes.txt").write_text("no shard")
+    assert refused(resolve, tar, [empty], paths=True) == (*nothing[:3], hint)
+    tolerant = resolve(tar, [empty], paths=True, tolerant=True)
+    assert [item.name for item in tolerant.items] == [tar, empty]
+    with pytest.raises(SourceError) as raised:
+        tolerant.source.open(tolerant.items[1])
+    assert (raised.value.message, raised.value.shard) == (nothing[1], empty)
+    assert refused(resolve, tar, [other, tar], paths=True) == ("UsageError", "is given twice", tar, None)
+    message = f"there is no such file or directory, and {tar} is a single file, so it takes no template"
+    assert refused(resolve, tar, [other, missing], paths=True) == ("SourceError", message, missing, None)
+    message = "a manifest takes no template, as it lists its shards; give only further manifests"
+    assert refused(resolve, str(tmp_path / "_x-manifest.json"), [tar]) == ("UsageError", message, None, None)
+
+
+def test_a_bucket_without_shards_says_how_to_name_them() -> None:
+    hints = {
+        "https://a/b?key=1": ("https://a/b", "name its shards with braces, such as 'train-{0000..0146}.tar'"),
+        "http://a/b": ("http://a/b", "name its shards with braces, such as 'train-{0000..0146}.tar'"),
+        "s3://a/b": ("s3://a/b", "for shards in subfolders, give a template such as '**/*'"),
+    }
+    for bucket, (shown, hint) in hints.items():
+        error = nothing_found(bucket)
+        assert (error.message, error.shard, error.hint) == ("holds no tar or TFRecord", shown, hint)
+    assert nothing_found("s3://a", "look").hint == "look"
+
+
+def test_a_set_has_faults_that_say_what_it_lacks(tmp_path: Path) -> None:
+    for name in ("t-00000-of-00002", "t-00001-of-00002", "t-00000-of-00003"):
+        write(tmp_path / name, some(1))
+    shards = resolve(str(tmp_path))
+    assert [*shards.faults()] == [
+        "2 shards missing from the numbering, first: t-00001-of-00003",
+        "t-00000-of-00002 and t-00000-of-00003 state different totals",
+    ]
+    assert [*shards.notes(of_faults=False)] == []
+    assert [*shards.notes()] == [f"note: {fault}" for fault in shards.faults()]
+
+
+def test_manifests_that_cannot_be_read_are_refused_with_their_reason(tmp_path: Path) -> None:
+    folder, missing = str(tmp_path), str(tmp_path / "_x-manifest.json")
+    hint = "name the manifest in it"
+    assert refused(read_document, folder) == ("SourceError", "is a folder, not a manifest", folder, hint)
+    assert refused(read_document, missing) == ("NothingFoundError", "the manifest does not exist", missing, None)
+    assert Manifest.load(missing) is None
+    assert refused(Manifest.load, folder) == ("SourceError", "cannot be read: Is a directory", folder, None)
+    paths = {"a-<>.record": True, "a-<>-<>.record": False, "a.record": True}
+    manifests = {path: Manifest({"output": {"path": path, "num_shards": 2}}, (), ()) for path in paths}
+    assert {path: manifest.template is not None for path, manifest in manifests.items()} == paths
+
+
+def test_changes_between_inputs_are_counted_and_named() -> None:
+    a, b, c, d = (ObjectInfo(name, 1, "1") for name in "abcd")
+    assert changes_between([a, b], [a, c, d]) == "2 added (c, d), 1 removed (b)"
+    assert changes_between([a, b], [a._replace(size=2), b._replace(version="2")]) == "2 changed (a, b)"
+    assert changes_between([a], [a, a]) == "1 added (a)"
+    assert changes_between([a, b], [b, a]) == "their order changed"
+    before = {"a": 1, "b": {"c": 1, "d": {"e": 1}}, "f": 1}
+    assert differing(before, {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}) == ["b.c", "b.d.e", "f", "g"]
+    assert differing(before, before) == []
+    assert differing({"b": {"c": 1}}, {"b": 1}) == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -254,7 +255,7 @@ class ImageFolderSource(ListSource):
         for entry in entries:
             if entry.name.startswith("."):
                 self.skipped["hidden"] += 1
-            elif entry.is_dir():
+            elif _is_folder(entry):
                 yield from self._walk(entry.path, f"{relative}{entry.name}/", (*above, here))
             else:
                 yield from self._candidate(entry, relative)
@@ -279,9 +280,16 @@ class ImageFolderSource(ListSource):
                 self.skipped["pipe or device"] += 1
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
 def _is_dangling(path: str, error: OSError) -> bool:
-    """Whether a file cannot be read because it is a link to a missing file."""
-    return isinstance(error, FileNotFoundError) and os.path.islink(path)
+    """Whether a file cannot be read because it is a link to a missing file, or to itself."""
+    return error.errno in (errno.ENOENT, errno.ELOOP) and os.path.islink(path)
 
 
 def _folder(name: str) -> str:
