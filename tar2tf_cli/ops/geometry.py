@@ -333,8 +333,9 @@ def _move_masks(sample: Sample, declared: Mask, image_name: str, moves: Sequence
     try:
         mask = codecs.decode_indices(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
         moved = follow_mask(mask, moves, declared.fill)
-    except ValueError as error:
-        raise SampleError(f"entry {name!r}: {error}").at(member=f"{sample[KEY]}.{name}") from None
+    except (SampleError, ValueError) as error:
+        fault = error if isinstance(error, SampleError) else SampleError(f"entry {name!r}: {error}")
+        raise fault.at(member=f"{sample[KEY]}.{name}") from None
     sample[name] = codecs.encode(moved, "png", 95) if isinstance(value, bytes) else moved
 
 

@@ -21,7 +21,9 @@ from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops import Decode, OpContext, Orient, Rename, parse_op
+from tar2tf_cli.ops.annotations import Boxes, Geometry
 from tar2tf_cli.ops.base import apply_ops
+from tar2tf_cli.ops.geometry import follow_image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -171,3 +173,90 @@ def test_the_indices_of_a_palette_are_those_of_pillow(bits: int) -> None:
     stored.save(file, "PNG", bits=bits)
     (made,) = apply_ops({"__key__": "a", "seg.png": file.getvalue()}, [parse_op("decode:seg.png,indices")], OpContext())
     np.testing.assert_array_equal(made["seg.png"][..., 0], np.array(PIL.Image.open(io.BytesIO(file.getvalue()))))
+
+
+# --- What is stored next to an image ---
+
+
+def sizes(op: str, data: bytes, **known: Any) -> dict[str, Any]:
+    """The pixels' shape and the entries next to an image after an op, with boxes that follow the image."""
+    boxes = np.array([[10, 5, 10, 10]], "f8")
+    sample = {"__key__": "k", "jpg": data, "boxes": boxes, **{f"jpg/{name}": value for name, value in known.items()}}
+    (made,) = apply_ops(sample, follow_image([parse_op(op)], Geometry((Boxes("boxes"),))), OpContext())
+    return {name.removeprefix("jpg/"): getattr(made[name], "tolist", lambda name=name: made[name])() for name in made
+            if name not in ("jpg", "__key__")} | {"is": made["jpg"].shape}  # fmt: skip
+
+
+def as_jpeg(data: bytes, orientation: int, width: int = 64) -> bytes:
+    file, exif = io.BytesIO(), PIL.Image.Exif()
+    exif[0x0112] = orientation
+    PIL.Image.open(io.BytesIO(data)).resize((width, 40)).save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("op", "data", "known", "made"),
+    [
+        ("decode:jpg", turned(1), {"channels": 3}, {"channels": 3, "boxes": [[10, 5, 10, 10]], "is": (20, 30, 3)}),
+        ("decode:jpg,1", turned(1), {"channels": 3}, {"channels": 1, "boxes": [[10, 5, 10, 10]], "is": (20, 30, 1)}),
+        (
+            "decode:jpg,1",
+            turned(1),
+            {"shape": [20, 30, 3], "height": 20},
+            {"shape": [20, 30, 1], "height": 20, "boxes": [[10, 5, 10, 10]], "is": (20, 30, 1)},
+        ),
+        (
+            "decode:jpg,at_least=5x5",  # which only a JPEG can be
+            turned(1),
+            {"height": 20},
+            {"height": 20, "boxes": [[10, 5, 10, 10]], "is": (20, 30, 3)},
+        ),
+        (
+            "decode:jpg,at_least=20x32",
+            as_jpeg(turned(1), 1),
+            {"height": 40, "width": 64},
+            {"height": 20, "width": 32, "boxes": [[5, 2.5, 5, 5]], "is": (20, 32, 3)},
+        ),
+        (
+            "decode:jpg,at_least=21x32",
+            as_jpeg(turned(1), 1),
+            {"height": 40, "width": 64},
+            {"height": 40, "width": 64, "boxes": [[10, 5, 10, 10]], "is": (40, 64, 3)},
+        ),
+        (
+            "orient:jpg",
+            turned(6),
+            {"height": 20, "width": 30},
+            {"height": 30, "width": 20, "boxes": [[5, 10, 10, 10]], "is": (30, 20, 3)},
+        ),
+        (
+            "orient:jpg,at_least=20x20",
+            as_jpeg(turned(1), 6),
+            {"height": 40, "width": 64},
+            {"height": 32, "width": 20, "boxes": [[12.5, 5, 5, 5]], "is": (32, 20, 3)},
+        ),
+        (
+            "orient:jpg,at_least=20x20",
+            as_jpeg(turned(1), 3),
+            {"height": 40, "width": 64},
+            {"height": 20, "width": 32, "boxes": [[22, 12.5, 5, 5]], "is": (20, 32, 3)},
+        ),
+        (
+            "orient:jpg,at_least=20x20",
+            as_jpeg(turned(1), 8),
+            {"height": 40, "width": 64},
+            {"height": 32, "width": 20, "boxes": [[2.5, 22, 5, 5]], "is": (32, 20, 3)},
+        ),
+        (
+            "orient:jpg,at_least=20x10",
+            as_jpeg(turned(1), 6, 21),  # of which 11 columns remain: the two factors differ
+            {"width": 21},
+            {"width": 20, "boxes": [[12.5, 10 * 11 / 21, 5, 10 * 11 / 21]], "is": (11, 20, 3)},
+        ),
+    ],
+)
+def test_sizes_and_boxes_are_those_of_the_decoded_image(
+    op: str, data: bytes, known: dict[str, Any], made: dict[str, Any]
+) -> None:
+    found = sizes(op, data, **known)
+    assert found == {**made, "boxes": [pytest.approx(made["boxes"][0])]}

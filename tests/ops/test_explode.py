@@ -58,6 +58,12 @@ def test_an_array_is_divided_along_its_first_dimension() -> None:
     np.testing.assert_array_equal(second["frame"], frames[1])
 
 
+@pytest.mark.parametrize("value", [b"abc", "abc"])
+def test_text_is_one_step_however_long_it_is(value: bytes | str) -> None:
+    (made,) = steps({"__key__": "a", "steps/text": value, "steps/n": np.array([4]), "of": b"all"})
+    assert made == {"__key__": "a/000000", "text": value, "n": 4, "of": b"all"}
+
+
 @pytest.mark.parametrize(
     ("sample", "words"),
     [

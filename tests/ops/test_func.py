@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tar2tf_cli.ops import (
     OpContext,
     parse_op,
 )
+from tar2tf_cli.ops.base import apply_ops
 from verify_runs import a_tar, write
 
 # --- Your function ---
@@ -169,6 +171,34 @@ def test_a_function_that_misbehaves_is_named_with_sample_and_shard(
     assert not (tmp_path / "out" / "all.record").exists()
 
 
+@pytest.mark.parametrize(
+    ("returned", "fault"),
+    [
+        (5, "returned int; return a sample, None or an iterable of samples"),
+        ("text", "returned str; return a sample, None or an iterable of samples"),
+        (None, None),
+        ([], None),
+        ([{}, 5], "returned int instead of a sample (a dict with text keys)"),
+        ({5: 6}, "returned dict instead of a sample (a dict with text keys)"),
+        ({"__key__": 7}, "returned a sample whose __key__ is 7, not text"),
+        ({"__key__": "\ud800"}, "returned a sample whose key, or the name of an entry, is not UTF-8"),
+        ({"__key__": "n", "\ud800": 1}, "returned a sample whose key, or the name of an entry, is not UTF-8"),
+    ],
+)
+def test_what_a_function_returns_has_to_be_samples(returned: Any, fault: str | None) -> None:
+    op = Func(partial(returning, returned))
+    if fault is None:
+        assert [*apply_ops({"__key__": "k"}, [op], OpContext())] == []
+        return
+    with pytest.raises(SampleError) as caught:
+        [*apply_ops({"__key__": "k"}, [op], OpContext())]
+    assert (caught.value.message, caught.value.key) == (f"the function {op.label} {fault}", "k")
+
+
+def returning(value: Any, sample: dict[str, Any]) -> Any:
+    return value
+
+
 def test_what_cannot_become_a_feature_is_named_with_the_sample(functions: Path, bucket: Path, tmp_path: Path) -> None:
     with pytest.raises(SampleError, match=r"a\.tar, sample 0000.*'thing'.*object"):
         run(bucket, tmp_path / "out", Func(f"{functions}:alien"))
@@ -230,6 +260,10 @@ def test_functions_without_a_file_are_told_apart_by_their_code() -> None:
     assert made("def f(s):\n  def g(): return 1\n  return {'n': g()}") != made(
         "def f(s):\n  def g(): return 2\n  return {'n': g()}"
     )
+    pattern = "import re\nP = re.compile({})\nf = lambda s: {{'n': P.pattern}}"
+    assert made(pattern.format("'a'")) == made(pattern.format("'a'"))
+    assert made(pattern.format("'a'")) != made(pattern.format("'b'"))
+    assert made(pattern.format("'a'")) != made(pattern.format("'a', re.I"))
 
 
 def test_the_source_of_a_file_travels_to_where_the_file_is_not(tmp_path: Path) -> None:
@@ -273,6 +307,56 @@ def test_a_file_that_cannot_be_imported_says_what_to_do(source: str, why: str, h
     first, second = done.stderr.splitlines()
     assert first.startswith(f"error: {path} cannot be imported: {why}")
     assert hint in second
+
+
+@pytest.mark.parametrize(
+    ("source", "says", "hint"),
+    [
+        (
+            "import besides_it.deeper",
+            "No module named 'besides_it'",
+            "install it, or add the folder that has besides_it.py to PYTHONPATH",
+        ),
+        ("raise SystemExit(3)", "SystemExit: 3", "move its main program below if __name__ == '__main__':"),
+        ("1 / 0", "ZeroDivisionError: division by zero", "correct it; python {} shows where it fails"),
+        (
+            "from os import nothing",
+            "cannot import name 'nothing' from 'os'",
+            "correct it; python {} shows where it fails",
+        ),
+    ],
+)
+def test_a_file_that_fails_when_it_is_imported_has_its_own_hint(
+    source: str, says: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "failing.py"
+    path.write_text(source)
+    with pytest.raises(UsageError, match=re.escape(says)) as caught:
+        Func(f"{path}:f")
+    assert caught.value.hint == hint.format(path)
+
+
+def test_a_module_that_does_not_exist_is_a_value_error_and_one_that_lacks_another_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "lacking_another.py").write_text("import another_one\n")
+    (tmp_path / "failing_module.py").write_text("1 / 0\n")
+    with pytest.raises(
+        ValueError, match=r"^nowhere_at_all.x cannot be imported: ModuleNotFoundError: No module named "
+    ):
+        Func("nowhere_at_all.x:f")
+    with pytest.raises(ValueError, match=r"^nowhere.py cannot be imported: FileNotFoundError: "):
+        Func("nowhere.py:f")
+    with pytest.raises(UsageError) as caught:
+        Func("lacking_another:f")
+    assert caught.value.sentence == (
+        "lacking_another cannot be imported: ModuleNotFoundError: No module named 'another_one'; "
+        "install it, or add the folder that has another_one.py to PYTHONPATH"
+    )
+    with pytest.raises(UsageError) as caught:
+        Func("failing_module:f")
+    assert caught.value.hint == "correct it; python -m failing_module shows where it fails"
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from ruamel.yaml import YAML
 
+from tar2tf_cli import ops
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import (
     OPS,
@@ -269,3 +270,12 @@ def test_a_wrong_op_of_a_spec_file_says_what_is_wrong(item: Any, words: list[str
 def test_wrong_arguments_of_a_class_are_value_errors(make: Callable[[], Op]) -> None:
     with pytest.raises(ValueError, match=r"."):
         make()
+
+
+def test_the_class_of_every_op_is_a_name_of_the_module() -> None:
+    classes = {op.__name__: op for op in ops.OPS.values()}
+    assert {name: getattr(ops, name) for name in classes} == classes
+    assert {"Flip", *classes, *ops.__all__} <= {*dir(ops)}
+    for name in ("Flop", "nowhere", "_Op"):
+        with pytest.raises(AttributeError, match=f"^module 'tar2tf_cli.ops' has no attribute '{name}'$"):
+            getattr(ops, name)

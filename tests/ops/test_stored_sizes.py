@@ -36,6 +36,14 @@ def changed(sample: dict[str, Any], name: str, size: tuple[int, ...]) -> dict[st
         ("image/encoded", {"image/shape": b"9 9 3"}, {"image/shape": b"3 5 3"}),
         ("image/encoded", {"image/shape": [9, 9]}, {"image/shape": [3, 5]}),
         ("image", {"image/shape": [2, 2, 2, 2]}, {"image/shape": [2, 2, 2, 2]}),
+        ("image", {"image/shape": (9, 9)}, {"image/shape": (3, 5)}),
+        ("image", {"image/shape": 9}, {"image/shape": 9}),
+        ("x/encoded", {"x/encoded/width": b"9", "x/channels": 3}, {"x/encoded/width": b"5", "x/channels": 3}),
+        (
+            "image_raw",
+            {"image_raw/height": 9, "image_raw/shape": [9, 9]},
+            {"image_raw/height": 9, "image_raw/shape": [3, 5]},
+        ),
     ],
 )
 def test_a_size_keeps_its_form(name: str, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -46,6 +54,9 @@ def test_numbers_of_numpy_keep_their_dtype() -> None:
     made = changed({"x/height": np.int64(9), "x/shape": np.array([9, 9, 3], np.int32)}, "x", (3, 5))
     assert (made["x/height"], made["x/height"].dtype) == (3, np.int64)
     assert (made["x/shape"].tolist(), made["x/shape"].dtype) == ([3, 5, 3], np.int32)
+    made = changed({"x/height": np.array([9], np.int16), "x/width": np.array(9, np.uint8)}, "x", (3, 5))
+    assert (made["x/height"].tolist(), made["x/height"].dtype) == ([3], np.int16)
+    assert (made["x/width"].tolist(), made["x/width"].dtype) == (5, np.uint8)
 
 
 def test_the_format_and_the_digest_are_those_of_the_new_bytes() -> None:

@@ -307,7 +307,7 @@ def decode_indices(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDAr
         ImageError: another format; a PNG of colours, or of 16 bits; as `decode`.
     """
     if headers.image_format(data) != "png":
-        raise ImageError(f"it is {headers.describe(data, headers.image_format(data))}, and only a PNG has indices")
+        raise ImageError(f"only a PNG has indices: {headers.describe(data, headers.image_format(data))}")
     _check_pixels(headers.header(data), max_pixels)
     depth, color = data[24], data[25]
     if color not in (0, headers.PNG_PALETTE) or depth > 8:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
@@ -144,7 +145,16 @@ def test_what_tells_a_function() -> None:
         return recursive(number - 1) if number else 0
 
     known = [straight, bound(3), bound(b"x"), bound({"a": [1, (2.5, None)]}), bound({1, 2}), bound(Path("x"))]
-    known += [bound(factor), factor, recursive, bound(os), bound(Counter), partial(tagged, tag=b""), list]
+    known += [
+        bound(factor),
+        factor,
+        recursive,
+        bound(os),
+        bound(re.compile("a")),
+        bound(Counter),
+        partial(tagged, tag=b""),
+        list,
+    ]
     assert [value for value in known if not is_identified(value)] == []
     unknown = [bound(NOTHING), nothing, bound(nothing), bound([NOTHING]), partial(tagged, tag=NOTHING), NOTHING]
     unknown += [
