@@ -455,7 +455,8 @@ class Conversion:
             what = f"--join-many repeat makes several samples of one key, which {self.output.traits.plural} cannot hold"
             raise UsageError(what, hint="use --join-many list, or write TFRecords")
         if not self.output.traits.carries_examples and (self.remote_exec or self.etl):
-            raise UsageError(f"--remote-exec writes TFRecords, but the output is a {self.output.to}: leave it out")
+            flag = "--etl" if self.etl else "--remote-exec"
+            raise UsageError(f"{flag} writes TFRecords, but the output is a {self.output.to}: leave it out")
         if not self.output.traits.carries_examples and self.example_ops:
             raise UsageError(
                 f"examples cannot be written to {self.output.traits.plural}: name the output X.record",

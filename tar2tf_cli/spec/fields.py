@@ -135,7 +135,7 @@ def _declared(find: Callable[[], type[D]]) -> Rule[tuple[D, ...]]:
 
     def check(value: object, label: str) -> tuple[D, ...]:
         items = value if isinstance(value, (list, tuple)) else [value]
-        return tuple(_each(enumerate(items), partial(_declaration, find)).values())
+        return tuple(_each(enumerate(items), partial(_declaration, find, label)).values())
 
     def schema() -> JsonSchema:
         one = find().schema()["anyOf"]
@@ -145,12 +145,12 @@ def _declared(find: Callable[[], type[D]]) -> Rule[tuple[D, ...]]:
     return Rule(check, schema)
 
 
-def _declaration(find: Callable[[], type[D]], _: int, item: Any) -> D:
+def _declaration(find: Callable[[], type[D]], label: str, _: int, item: Any) -> D:
     kind = find()
     try:
         return item if isinstance(item, kind) else kind.from_value(item)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    except (TypeError, ValueError, UsageError) as error:
+        raise ProblemsError(problems=[(path, f"{label} {message}") for path, message in problems_of(error)]) from None
 
 
 def _boxes() -> type[Boxes]:

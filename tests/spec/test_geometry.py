@@ -46,10 +46,13 @@ output: {path: x.record}
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--boxes", "json:b,format=abcd"), "format must be"),
-        (("--boxes", "json:b,min_visible=2"), "min_visible must be a number from 0 to 1"),
-        (("--boxes", "json:b,visible=1"), "has no field 'visible'"),
-        (("--mask", "seg.png,fill=red"), "fill must be a number"),
+        (
+            ("--boxes", "json:b,format=abcd"),
+            "error: --boxes format must be 'xywh', 'xyxy', 'cxcywh' or 'yxyx', not 'abcd'",
+        ),
+        (("--boxes", "json:b,min_visible=2"), "error: --boxes min_visible must be a number from 0 to 1, not '2'"),
+        (("--boxes", "json:b,visible=1"), "error: --boxes has no field 'visible'; did you mean 'min_visible'?"),
+        (("--mask", "seg.png,fill=red"), "error: --mask fill must be a number, not 'red'"),
         (("--invalid-boxes", "drop"), "needs boxes"),
     ],
 )

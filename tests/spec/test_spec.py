@@ -178,6 +178,60 @@ def test_what_the_parser_itself_stumbles_on_is_an_error_naming_the_file(text: st
         yaml_file.read(written(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input: \x00\n", "SPEC: not a text file: special characters are not allowed (character 8)"),
+        ("a: b: c\n", "SPEC:1:5: mapping values are not allowed here"),
+        ("input: [a\n", "SPEC:2:1: expected ',' or ']', but got '<stream end>'"),
+        ("input: &a {x: 1}\noutput: *b\n", "SPEC:2:9: found undefined alias 'b'"),
+        ("a: {b: 1, b: 2}\n", 'SPEC:1:11: duplicate key "b"'),
+        ("a: 'b\n", "SPEC:2:1: found unexpected end of stream"),
+        ('a: "\\q"\n', "SPEC:1:6: found unknown escape character 'q'"),
+        ("a: !!int x\n", "SPEC: not valid YAML: invalid literal for int() with base 10: 'x'"),
+        ("? [a]\n: b\n", "SPEC:1:3: there is no key ('a',)"),
+        ("ops: " + "[" * 65, "SPEC:1:71: nested more than 64 deep"),
+        ("- " * 20_000 + "x", "SPEC: nested more than 64 deep"),
+        (
+            "".join(f"{' ' * depth}a:\n" for depth in range(65)),
+            "SPEC: nested more than 64 deep, or an alias contains itself",
+        ),
+        ("".join(f"{' ' * depth}a:\n" for depth in range(64)), "SPEC:1:1: there is no key 'a'"),
+        (
+            "a: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 12)),
+            "SPEC: more than 100,000 values, counting those that aliases repeat",
+        ),
+        (
+            "input: {regroup: true}\noutput: {index: yes, path: 5}\nmax_errors: true\nlimit: 0x10\n",
+            "SPEC:2:10: index must be true or false, not 'yes'\n"
+            "SPEC:2:22: path must be text or a path, not 5\n"
+            "SPEC:3:1: max_errors must be a whole number, not True",
+        ),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_each_line_of_a_complaint_is_place_and_fault(text: str, message: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(yaml_file.SpecError) as caught:
+        yaml_file.read(path)
+    assert caught.value.message == message.replace("SPEC", path)
+
+
+def test_plain_data_without_a_bucket_or_an_output_is_answered_with_where_to_name_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        yaml_file.build({"output": {"path": "x"}})
+    assert (caught.value.message, caught.value.hint) == (
+        "no bucket is given",
+        "name it as the first argument, or as input: {bucket: ...} in the spec",
+    )
+    with pytest.raises(UsageError) as caught:
+        yaml_file.build({"input": {"bucket": "in"}, "output": None})
+    assert (caught.value.message, caught.value.hint) == (
+        "no output is given",
+        "name it with -o, or as output: {path: ...} in the spec",
+    )
+
+
 def test_a_spec_that_is_not_there_is_an_error_naming_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nowhere\.yaml.*No such file"):
         yaml_file.read(str(tmp_path / "nowhere.yaml"))
