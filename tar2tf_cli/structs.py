@@ -1,4 +1,4 @@
-"""Dataclasses, named tuples, typed dicts and protocols that are cheap to define: no code is compiled for a class.
+"""Dataclasses, named tuples and other kinds of classes that are cheap to define: no code is compiled for a class.
 
 To define a standard dataclass, Python compiles source text, which takes 1 to 10 million instructions. A conversion
 imports fifty of them, which took a quarter of its start-up time. Creating an object of these classes takes one or two
@@ -23,6 +23,10 @@ _Object = TypeVar("_Object")
 
 _FEW: Final = 100
 """Number of objects that the shared constructor makes of a class before its own constructor is compiled."""
+
+
+_ABSENT: Final = object()
+"""The default of a field without one."""
 
 
 class _Factory:
@@ -57,13 +61,21 @@ def _describe(cls: Any) -> None:
 
     The method `check` of a class attribute, such as a field of a spec, returns the value to store.
     """
+    defaults, factories, checks = {**getattr(cls, "_defaults", {})}, {**getattr(cls, "_factories", {})}, {}
+    own = vars(cls)
+    for name in cls.__annotations__:
+        value = getattr(cls, name, _ABSENT)
+        if isinstance(value, _Factory):
+            factories[name] = value.make
+            defaults.pop(name, None)
+        elif value is not _ABSENT:
+            defaults[name] = value
+            factories.pop(name, None)
+        if name in own and hasattr(own[name], "check"):
+            checks[name] = own[name].check
     cls._types = getattr(cls, "_types", {}) | cls.__annotations__
-    defaults = {name: getattr(cls, name) for name in cls._types if hasattr(cls, name)}
-    cls._factories = {name: value.make for name, value in defaults.items() if isinstance(value, _Factory)}
-    cls._defaults = {name: value for name, value in defaults.items() if name not in cls._factories}
-    members = {name: vars(cls).get(name) for name in cls._types}
-    cls._checks = {name: member.check for name, member in members.items() if hasattr(member, "check")}
-    cls.__signature__ = _LazySignature()
+    cls._defaults, cls._factories, cls._checks = defaults, factories, checks
+    cls.__signature__ = _SIGNATURE
     cls._few = iter(range(_FEW))
 
 
@@ -224,6 +236,9 @@ class _LazySignature:
         )
 
 
+_SIGNATURE: Final = _LazySignature()
+
+
 class _TypedDict:
     """Base class of typed dicts, which make plain dicts, as those of `typing.TypedDict` do."""
 
@@ -238,13 +253,21 @@ class _Protocol:
     """Base class of protocols, which no code tests at run time."""
 
 
+class _Generic:
+    """Base class of generic classes, which are the same class for all types at run time."""
+
+    def __class_getitem__(cls, types: object) -> Any:
+        return cls
+
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
+    from typing import Generic as Generic
     from typing import NamedTuple as NamedTuple
     from typing import Protocol as Protocol
     from typing import TypedDict as TypedDict
 else:
     dataclass, field, replace, NamedTuple = _dataclass, _field, _replace, _NamedTuple
-    Protocol, TypedDict = _Protocol, _TypedDict
+    Generic, Protocol, TypedDict = _Generic, _Protocol, _TypedDict

@@ -13,6 +13,8 @@ import pytest
 
 from tar2tf_cli import structs
 
+T = typing.TypeVar("T")
+
 
 @structs.dataclass(frozen=True)
 class Shard:
@@ -202,3 +204,27 @@ def test_a_class_fits_a_protocol_that_it_names() -> None:
             return "a"
 
     assert File().name() == "a"
+
+
+def test_a_generic_class_is_the_same_for_all_types() -> None:
+    class Kept(structs.Generic[T]):
+        def __init__(self, value: T) -> None:
+            self.value = value
+
+    assert Kept[int](3).value == 3
+    assert isinstance(Kept[str]("a"), Kept)
+
+
+def test_a_field_of_a_subclass_replaces_the_default_of_another_kind() -> None:
+    @structs.dataclass
+    class Base:
+        names: object = structs.field(default_factory=list)
+        size: object = 1
+
+    @structs.dataclass
+    class Other(Base):
+        names: object = "a"
+        size: object = structs.field(default_factory=dict)
+
+    assert (Base().names, Base().size) == ([], 1)
+    assert (Other().names, Other().size) == ("a", {})

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.structs import NamedTuple, Protocol, dataclass
+from tar2tf_cli.structs import Generic, NamedTuple, Protocol, dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Never

@@ -756,13 +756,13 @@ def conversion_of(context: click.Context) -> Conversion:
     from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields
 
     flags: dict[str, Any] = {section: {} for section in SECTIONS}
-    labels = {param.name: label(param, context) for param in context.command.params}
+    params = {param.name: param for param in context.command.params}
     for section, kind in {**SECTIONS, "": Conversion}.items():
         for key, field in spec_fields(kind).items():
             value = _value(context.params, field.name, section)
             default = context.get_parameter_source(field.name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
             if value not in (None, ()) and not default:
-                flags.get(section, flags)[key] = field.check(value, labels[field.name])
+                flags.get(section, flags)[key] = field.check(value, label(params[field.name], context))
     path = context.params["spec_path"]
     conversion = read(path, flags) if path else build(flags)
     if "dali" in (context.params.get("readers") or "").split(",") and conversion.output.compression == "none":

@@ -113,9 +113,13 @@ class Destination:
         return self.plan.source.capabilities.resumable
 
     @cached_property
+    def _manifest(self) -> Manifest:
+        return self.plan.manifest()
+
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """The identity of the conversion, as in `Manifest.identity`."""
-        return self.plan.manifest().identity()
+        return self._manifest.identity()
 
     @property
     def relative_template(self) -> str:
@@ -125,7 +129,7 @@ class Destination:
     @property
     def digest(self) -> str:
         """A digest of the conversion's identity, equal for the same command on other machines."""
-        return self.plan.manifest().conversion
+        return self._manifest.conversion
 
     def is_of_same_options(self, identity: dict[str, Any] | None) -> bool:
         """Whether an identity has the options of this conversion, perhaps with other inputs."""

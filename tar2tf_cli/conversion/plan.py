@@ -269,6 +269,11 @@ class Plan(NamedTuple):
         return ReadPlan.of(self.work, self.source, self.joins, self.shards.described, self.shards.stems, self.forms)
 
     @property
+    def needs_first_pass(self) -> bool:
+        """Whether inputs must be read before the first sample is converted."""
+        return bool(self.undescribed or self.conversion.stratify or AUTO in self.conversion.labels.values())
+
+    @property
     def undescribed(self) -> Sequence[ObjectInfo]:
         """The inputs to read for the forms of features: none if records are copied or each input decides for itself."""
         spec, known = self.conversion, self.source.capabilities

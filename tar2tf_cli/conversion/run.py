@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.conversion.first_pass import find_strata, run_first_pass, with_forms, with_labels
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
-from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, Strata
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
 from tar2tf_cli.engines.base import OrderedTasks, run_tasks
 from tar2tf_cli.errors import UsageError
@@ -115,11 +115,9 @@ def _run(
         writers = int(readers > 1 and plan.source.capabilities.remote)  # so that no reader must wait for a shard
         inputs = [path for path in plan.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(backend.engine, carries=target.reads_shards, inputs=inputs)
-        find = partial(run_first_pass, engine=partial(engine, readers), events=events)
-        plan = with_forms(plan, partial(find, partial(_worker, plan, target, backend, None, cpus)))
-        first_pass = partial(find, partial(_worker, plan, target, backend, None, cpus))
-        plan = with_labels(plan, target.folder, first_pass)
-        strata = find_strata(plan, target.folder, first_pass)
+        strata: Strata = {}
+        if plan.needs_first_pass:
+            plan, strata = _first_pass(plan, target, backend, cpus, partial(engine, readers), events)
         manifest.labels.update(plan.label_maps)
         made = target.manifest or ""
         again = not is_remote(made) and os.path.exists(made)
@@ -141,6 +139,19 @@ def _run(
         tally.summary.shards = target.finish(manifest, partial(plan.documents, tally.described))
         tally.summary.manifest, tally.summary.labels = target.manifest, plan.labels
     return tally.summary
+
+
+def _first_pass(
+    plan: Plan, target: Target, backend: Backend, cpus: int, engine: Callable[[], Engine], events: Events
+) -> tuple[Plan, Strata]:
+    """Read the inputs for what decides about all samples: forms of features, label maps, and the shares of splits."""
+    from tar2tf_cli.conversion.first_pass import find_strata, run_first_pass, with_forms, with_labels
+
+    find = partial(run_first_pass, engine=engine, events=events)
+    plan = with_forms(plan, partial(find, partial(_worker, plan, target, backend, None, cpus)))
+    first_pass = partial(find, partial(_worker, plan, target, backend, None, cpus))
+    plan = with_labels(plan, target.folder, first_pass)
+    return plan, find_strata(plan, target.folder, first_pass)
 
 
 def _worker(plan: Plan, target: Target, backend: Backend, maker: RecordMaker | None, cpus: int) -> Worker:

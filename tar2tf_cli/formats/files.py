@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import queue
 import re
@@ -23,6 +22,8 @@ from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
 
 if TYPE_CHECKING:
+    import mmap
+
     from typing_extensions import Self
 
 
@@ -535,13 +536,15 @@ class DirectFile(RecordFile):
 
     def close(self) -> None:
         """Write the remaining bytes, and close the file."""
+        from mmap import PAGESIZE
+
         try:
             self.flush()
             self._stop()
             if self._error:
                 raise self._error
             size = self._block.tell()
-            aligned = size - size % mmap.PAGESIZE
+            aligned = size - size % PAGESIZE
             block = memoryview(self._block)
             write_all(self._take, block[:aligned])
             self._set_direct(False)
@@ -613,6 +616,8 @@ class DirectFile(RecordFile):
         self._thread.join()
 
     def _new_block(self) -> mmap.mmap:
+        import mmap  # imported here, as only large files need it
+
         return mmap.mmap(-1, self.BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 

@@ -14,7 +14,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Final,
-    Generic,
     NoReturn,
     TypeAlias,
     TypeGuard,
@@ -33,7 +32,7 @@ from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
-from tar2tf_cli.structs import NamedTuple, TypedDict, dataclass, field
+from tar2tf_cli.structs import Generic, NamedTuple, TypedDict, dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack

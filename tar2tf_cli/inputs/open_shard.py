@@ -65,9 +65,11 @@ class OpenShard:
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read
-        named = None if self.damage else format_by_name(self.head, item.name)
+        self.format = shard_format(self.head)
+        named = None if self.format or self.damage else format_by_name(self.head, item.name)
         self.by_name = named is not None  # its bytes do not identify a format
-        self.format = named.name if named else shard_format(self.head)
+        if named:
+            self.format = named.name
 
     @property
     def kind(self) -> ShardFormat | None:

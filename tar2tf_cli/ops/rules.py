@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.errors import UsageError, did_you_mean
 from tar2tf_cli.plugins import PluginGroup, plugin_names
+from tar2tf_cli.structs import Generic
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import JsonSchema, JsonValue

@@ -8,12 +8,12 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import SinkError, Tar2tfError, write_errors
 from tar2tf_cli.formats.files import make_folders, sync
 from tar2tf_cli.spec.templates import check_replaceable, hidden_name
-from tar2tf_cli.structs import Protocol
+from tar2tf_cli.structs import Generic, Protocol
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store

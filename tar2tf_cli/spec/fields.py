@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, Op
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
@@ -17,7 +17,7 @@ from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.ops.base import ANY, Declared
 from tar2tf_cli.ops.rules import Rule, accepted, real, refusal, rule, text, whole_number
 from tar2tf_cli.plugins import preset_names
-from tar2tf_cli.structs import NamedTuple
+from tar2tf_cli.structs import Generic, NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.labels import LabelMap

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import is_remote, without_secrets
+from tar2tf_cli.structs import Generic
 
 T = TypeVar("T")
 

@@ -221,12 +221,12 @@ LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OURS
 """Modules that take a millisecond or more to import, or that few conversions need."""
 
 UNNEEDED = ("features.labels", "features.presets", "features.tf_example", "flow.columns", "ops.select", "ops.user_code")
-UNNEEDED += ("samples.regrouping", "spec.key_lists", "spec.sample_keys")
+UNNEEDED += ("conversion.first_pass", "samples.regrouping", "spec.key_lists", "spec.sample_keys")
 PLAIN = {f"tar2tf_cli.{name}" for name in UNNEEDED}
 """Modules of options that a plain conversion does not use."""
 
 COMMANDS: dict[str, tuple[set[str], int]] = {
-    "convert": (PLAIN, 82),
+    "convert": (PLAIN | {"mmap"}, 81),
     "verify": ({"json", "tempfile", "tar2tf_cli.inputs.manifest"}, 70),
     "inspect": ({"json", "tar2tf_cli.inputs.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
