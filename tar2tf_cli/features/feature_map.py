@@ -84,7 +84,8 @@ class Schema:
         """
         plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
         for name, look in {**other.looks, **plain}.items():
-            self._merge(name, look, other.looks)
+            if self.looks.get(name) != look:
+                self._merge(name, look, other.looks)
         self.signatures.update(other.signatures)
 
     def _has(self, name: str) -> bool:

@@ -33,14 +33,12 @@ class _FeatureNames(NamedTuple):
 
     Attributes:
         names: the names of the features, in order.
-        entries: the number of the entry of each feature, 0 for the key.
-        tags: the list tag of each feature, as in `Batch.lists`; members of a tar are one bytes value each.
+        looks: the look of each feature that is not one bytes value, as the members of a tar are.
         encoded: the features in the form that `records` in samples.h accepts.
     """
 
     names: tuple[str, ...]
-    entries: tuple[int, ...]
-    tags: tuple[int, ...]
+    looks: dict[str, Look]
     encoded: bytes
 
 
@@ -80,24 +78,17 @@ class FeatureColumns:
         for number, count in batch.count_signatures().items():
             features = self._features_of(batch, number)
             assert features
-            values = [(SINGLE_BYTES_TAG, 1), *batch.values_of(number)]
-            looks = {
-                name: _look_of(tag, values[entry][1])
-                for name, entry, tag in zip(features.names, features.entries, features.tags, strict=True)
-                if tag != SINGLE_BYTES_TAG
-            }
-            schema.update(Schema(Counter({features.names: count}), looks))
+            schema.update(Schema(Counter({features.names: count}), features.looks))
         return schema
 
     def _features_of(self, batch: Batch, number: int) -> _FeatureNames | None:
         """Return the features of a signature's samples; None if entry names do not determine them."""
         signature = batch.signatures[number], batch.lists[number] if batch.lists else b""
         if signature not in self._known:
-            tags = [tag for tag, _ in batch.values_of(number)]
-            self._known[signature] = self._decide(batch.names_of(number), tags)
+            self._known[signature] = self._decide(batch.names_of(number), batch.values_of(number))
         return self._known[signature]
 
-    def _decide(self, entries: Sequence[str], tags: Sequence[int]) -> _FeatureNames | None:
+    def _decide(self, entries: Sequence[str], values: Sequence[tuple[int, int]]) -> _FeatureNames | None:
         sample: Any = {name: number for number, name in enumerate((KEY, *entries))}
         try:
             for op in self._ops:
@@ -113,8 +104,8 @@ class FeatureColumns:
             return None
         if sample.get(KEY, 0) != 0:  # encoded under another key, which may decide about the split
             return None
-        before = [SINGLE_BYTES_TAG, *tags]
-        after = {name: before[entry] for name, entry in sample.items()}
+        values = [(SINGLE_BYTES_TAG, 1), *values]
+        after = {name: values[entry][0] for name, entry in sample.items()}
         for name, kind in self._types.items():
             if after[name] not in (SINGLE_BYTES_TAG, TAGS[_KINDS[kind]][0]):
                 return None
@@ -122,9 +113,12 @@ class FeatureColumns:
         if self._form == "members":
             sample = {KEY: 0, **sample}
         encoded = b"".join(_encoded(name, entry, after.get(name, SINGLE_BYTES_TAG)) for name, entry in sample.items())
-        if self._form == "members":
-            after = dict.fromkeys(sample, SINGLE_BYTES_TAG)
-        return _FeatureNames(tuple(sample), (*sample.values(),), (*after.values(),), encoded)
+        looks = {
+            name: _look_of(tag, values[sample[name]][1])
+            for name, tag in after.items()
+            if tag != SINGLE_BYTES_TAG and self._form != "members"
+        }
+        return _FeatureNames(tuple(sample), looks, encoded)
 
 
 def _encoded(name: str, entry: int, tag: int) -> bytes:
@@ -145,6 +139,8 @@ def looks_in(batch: Batch) -> dict[str, Look]:
     Raises:
         SampleError: when an entry is of several kinds.
     """
+    if not batch.lists:
+        return {}
     schema = Schema()
     for number in batch.count_signatures():
         values = zip(batch.names_of(number), batch.values_of(number), strict=True)

@@ -7,13 +7,14 @@ enum { MOST_OF_ROW = 1 << 14, MOST_OF_SAMPLE = 1 << 19, MOST_OF_SAMPLES = 1 << 2
    Entries are named after the columns, or the members, whose names are split at the first or the last dot. */
 typedef struct {
     char mark;
-    int columns, key, last_dot;
+    int columns, key, last_dot, only_key; /* only_key: whether entries are not wanted */
     Entry names[MOST_CELLS];
 } RowForm;
 
 /* Find the names of columns; 0 if Python has to do it. */
 static int begin_form(RowForm *form, const char *mark, Py_ssize_t mark_size, PyObject *names, int key) {
     const Py_ssize_t columns = PyList_Size(names);
+    form->only_key = 0;
     form->last_dot = mark_size == 2 && *mark == IN_TARS;
     if (mark_size != 1 + form->last_dot || key < 0 || key >= columns || columns > MOST_CELLS) return 0;
     form->mark = *mark;
@@ -29,7 +30,7 @@ static int find_entries(const RowForm *form, char *row, char *end, Text *key, En
     Text cells[MOST_CELLS];
     int count = 0;
     cells[form->key] = (Text){NULL, 0};
-    if (form->mark == OBJECTS) return find_values(row, end, &form->names[form->key], key, entries);
+    if (form->mark == OBJECTS) return find_values(row, end, &form->names[form->key], form->only_key, key, entries);
     if (find_cells(row, end, form->mark, cells, form->columns) != form->columns) return -1;
     *key = cells[form->key];
     for (int cell = 0; cell < form->columns; cell++) {
@@ -71,7 +72,7 @@ PyDoc_STRVAR(table_doc, "table(lines, mark, names, key, file, offset)\n--\n\n"
 "The integers are the hash of the row's key, the number of the file, and the row's offset and size in the file. Blank\n"
 "lines are skipped, and the last row may continue in lines that follow. `mark` separates cells, or is a brace for JSON;\n"
 "`names` are the columns, for JSON only that of the key; `key` is its index in them; `offset` is that of the first line.\n"
-"Returns None if a row is not as `csv` or `json` write it, or has unusual bytes.");
+"Returns None if a row is not as `csv` or `json` write it, or has unusual bytes. Numbers may be too large for a feature.");
 
 static PyObject *table(PyObject *module, PyObject *args) {
     const char *lines, *mark, *at, *stop;
@@ -86,6 +87,7 @@ static PyObject *table(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y#y#O!iKK", &lines, &size, &mark, &mark_size, &PyList_Type, &names, &key_column, &file, &offset))
         return NULL;
     if (!begin_form(&form, mark, mark_size, names, key_column)) Py_RETURN_NONE;
+    form.only_key = 1;
     if (memchr(lines, 0, (size_t)size) || !is_utf8(lines, size)) Py_RETURN_NONE;
     if (!(result = PyBytes_FromStringAndSize(NULL, room = size))) return NULL;
     for (at = lines; at < lines + size; at = stop) {

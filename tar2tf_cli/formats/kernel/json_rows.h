@@ -1,7 +1,7 @@
 /* Values of JSON Lines rows, equal to those of Python's `json`. Part of kernel.c, which includes it once. */
 
 static char *after_blanks(char *at, const char *end) {
-    while (at < end && memchr(" \t\n\r", *at, 4)) at++;
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) at++;
     return at;
 }
 
@@ -66,36 +66,53 @@ static char *find_text(char *at, const char *end, Text *text) {
     return at;
 }
 
-/* Find a number; returns the position after it, NULL if Python has to do it. */
-static char *find_number(char *at, const char *end, Entry *entry) {
+/* Return the position after one or more digits; NULL if there is none. */
+static char *after_digits(char *at, const char *end) {
+    const char *first = at;
+    while (at < end && *at >= '0' && *at <= '9') at++;
+    return at > first ? at : NULL;
+}
+
+/* Return the position after a number, or after all that can be one; NULL if there is none. */
+static char *after_number(char *at, const char *end, int *is_whole) {
+    at += at < end && *at == '-';
+    const char *first = at;
+    if (!(at = after_digits(at, end)) || (*first == '0' && at - first > 1)) return NULL;
+    *is_whole = at == end || (*at != '.' && *at != 'e' && *at != 'E');
+    if (at < end && *at == '.' && !(at = after_digits(at + 1, end))) return NULL;
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        at++;
+        at = after_digits(at + (at < end && (*at == '+' || *at == '-')), end);
+    }
+    return at;
+}
+
+/* Find a number, and set the entry to it unless only its end is wanted; returns the position after it, NULL if Python has
+   to do it. */
+static char *find_number(char *at, const char *end, int only_end, Entry *entry) {
     char text[41], *stop;
-    size_t size = 0;
-    while (at + size < end && size < sizeof text && memchr("0123456789.+-eE", at[size], 15)) size++;
-    if (!size || size == sizeof text) return NULL;
-    memcpy(text, at, size);
-    text[size] = 0;
-    const char *first = text + (*text == '-');
-    if (*first < '0' || *first > '9' || (*first == '0' && first[1] >= '0' && first[1] <= '9')) return NULL;
-    for (const char *point = text; (point = strchr(point, '.')); point++)
-        if (point == text || point[-1] < '0' || point[-1] > '9' || point[1] < '0' || point[1] > '9') return NULL;
-    int given;
-    if (size == strspn(text, "-0123456789")) {
+    int given = 1, is_whole;
+    if (!(stop = after_number(at, end, &is_whole)) || stop - at >= (ptrdiff_t)sizeof text) return NULL;
+    if (only_end) return stop;
+    memcpy(text, at, (size_t)(stop - at));
+    text[stop - at] = 0;
+    if (is_whole) {
         errno = 0;
-        long long number = strtoll(text, &stop, 10);
+        long long number = strtoll(text, NULL, 10);
         given = !errno && give_integer(number, entry);
     } else {
-        double number = PyOS_string_to_double(text, &stop, NULL);
+        double number = PyOS_string_to_double(text, NULL, NULL);
         given = !PyErr_Occurred() && give_float(number, entry);
         PyErr_Clear();
     }
-    return given && stop == text + size ? at + size : NULL;
+    return given ? stop : NULL;
 }
 
 /* Find a value, which is no entry if it is null; returns the position after it, NULL if Python has to do it. */
-static char *find_json_value(char *at, const char *end, Entry *entry) {
+static char *find_json_value(char *at, const char *end, int only_end, Entry *entry) {
     Text text;
     if (end - at >= 4 && !memcmp(at, "null", 4)) return at + 4;
-    if (at == end || *at != '"') return find_number(at, end, entry);
+    if (at == end || *at != '"') return find_number(at, end, only_end, entry);
     if (!(at = find_text(at, end, &text))) return NULL;
     entry->data = text.data;
     entry->size = (size_t)text.size;
@@ -107,8 +124,8 @@ static int has_name(const Entry *entry, const Text *name) {
 }
 
 /* Find the values of an object, which may be changed, as entries; returns their number without the key, at most
-   MOST_ADDED, or -1 if Python has to do it. */
-static int find_values(char *at, char *end, const Entry *key_name, Text *key, Entry *entries) {
+   MOST_ADDED, or -1 if Python has to do it. If only the key is wanted, numbers are no entries. */
+static int find_values(char *at, char *end, const Entry *key_name, int only_key, Text *key, Entry *entries) {
     int names = 0, keys = 0, count = 0;
     at = after_blanks(at, end);
     if (at == end || *at++ != '{') return -1;
@@ -125,7 +142,7 @@ static int find_values(char *at, char *end, const Entry *key_name, Text *key, En
                 if (has_name(&entries[other], &name)) return -1; /* Python keeps the last value, at the position of the first */
             if (names == MOST_ADDED) return -1;
             entries[names] = (Entry){name.data, NULL, (size_t)name.size, 0, DELIMITED, {0}, 0};
-            if (!(at = find_json_value(at, end, &entries[names++]))) return -1;
+            if (!(at = find_json_value(at, end, only_key, &entries[names++]))) return -1;
         }
         at = after_blanks(at, end);
         if (at == end) return -1;
