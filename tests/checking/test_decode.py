@@ -220,11 +220,37 @@ def test_what_cannot_be_decoded_here_is_counted_by_its_kind(tmp_path: Path, run:
     assert "note: 12 values not decoded, because tar2tf cannot decode this kind: 3 image/avif, 3 image/heic" in said
 
 
+def test_overwritten_pixels_of_a_deflated_tiff_are_found(tmp_path: Path) -> None:
+    """OpenCV returns the pixels before the damage."""
+    whole = other("tiff, deflate")
+
+    def fault(data: bytes) -> str:
+        found = check(write(tmp_path / "x", framed(an_example(t=data))), decode=True)
+        assert not found.not_decoded
+        ((message),) = (fault.message for fault in found.faults)
+        return message.removeprefix("'t' cannot be decoded: damaged TIFF: its pixels cannot be inflated: ")
+
+    def overwritten(start: int, number: int) -> bytes:
+        return whole[:start] + bytes(number) + whole[start + number :]
+
+    error = "Error -3 while decompressing data: "
+    assert fault(overwritten(1000, 1000)) == f"{error}invalid distance too far back"
+    assert fault(overwritten(len(whole) // 2, 1000)) == f"{error}incorrect data check"
+    (sizes,) = struct.unpack_from("<I", whole, whole.index(struct.pack("<HHI", 279, 4, 13)) + 8)
+    (first,) = struct.unpack_from("<I", whole, sizes)
+    shorter = whole[:sizes] + struct.pack("<I", first - 9) + whole[sizes + 4 :]
+    assert fault(shorter) == "their stream does not end"
+    assert not check(write(tmp_path / "y", framed(an_example(t=whole))), decode=True).faults
+
+
 def test_a_tiff_of_an_uncommon_kind_is_not_called_damaged(tmp_path: Path) -> None:
     file = io.BytesIO()
     CMYK.save(file, "TIFF", compression="jpeg")
     found = check(write(tmp_path / "x", framed(an_example(t=file.getvalue()))), decode=True)
     assert not found.faults
+    lzma = saved("TIFF", compression="lzma")
+    found = check(write(tmp_path / "l", framed(an_example(t=lzma))), decode=True)
+    assert (found.faults, found.not_decoded) == ([], {"image/tiff of an uncommon kind": 1})
     bomb = bytearray(other("tiff"))
     place = bomb.index(struct.pack("<HHI", 256, 4, 1)) + 8
     bomb[place : place + 4] = struct.pack("<I", 1 << 30)

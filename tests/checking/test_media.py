@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from inspect_runs import look_into
 from make_bytes import npy
 from tar2tf_cli.checking.contents import Stats, detect_kind
+from tar2tf_cli.formats.image import MOST_VALUES
 from verify_runs import a_tar, write
 
 
@@ -115,6 +116,35 @@ BEGINNINGS = [b"RIFF\0\0\0\0WAVE", b"fLaC", b"\x93NUMPY\1\0", b"\0\0\0\x18ftypis
 @given(st.sampled_from(BEGINNINGS), st.binary(max_size=200))
 def test_any_bytes_have_a_header_or_none(beginning: bytes, data: bytes) -> None:
     detect_kind(beginning + data)
+
+
+def test_a_tensor_has_as_many_bytes_as_its_shape_says_and_no_unknown_field() -> None:
+    whole = a_tensor(np.ones((2, 3), np.float32))
+    assert detect_kind(whole).kind == "tensor float32"
+    as_int64 = whole[:1] + b"\x09" + whole[2:]
+    unknown_field = whole + b"\x9a\x01\x00"  # number 19
+    known_field = whole + b"\x8a\x01\x00"  # number 17
+    no_content = whole[: whole.index(b"\x22")]
+    kinds = [detect_kind(data).kind for data in (as_int64, unknown_field, known_field, no_content)]
+    assert kinds == ["bytes", "bytes", "tensor float32", "tensor float32"]
+
+
+def test_the_distinct_values_of_masks_are_counted_up_to_a_limit(tmp_path: Path) -> None:
+    def mask(first: int, number: int) -> bytes:
+        values = np.arange(first, first + number)
+        colors = np.stack([values // 256, values % 256, np.zeros(number)], axis=-1).astype(np.uint8)
+        return bytes(tf.io.encode_png(colors[None]).numpy())
+
+    for spans, counted in (
+        ([(0, 4), (4, 4)], 8),
+        ([(0, 4), (2, 4)], 6),
+        ([(0, 3000), (2000, 2096)], MOST_VALUES),
+        ([(0, 3000), (2000, 2097)], MOST_VALUES + 1),
+        ([(0, 3000), (3000, 3000)], MOST_VALUES + 1),
+    ):
+        tar = a_tar((f"{number}.seg.png", mask(*span)) for number, span in enumerate(spans))
+        contents = look_into(write(tmp_path / "x.tar", tar))
+        assert contents.entries["seg.png"].to_json()["distinct"] == counted, spans
 
 
 def test_the_duration_of_a_long_recording_does_not_need_all_of_it() -> None:

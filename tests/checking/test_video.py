@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from commands import tar2tf
 from shards import write_tar
 from tar2tf_cli.checking.contents import detect_kind
+from tar2tf_cli.checking.decode import ValueChecker
 
 av = pytest.importorskip("av")
 
@@ -26,15 +30,19 @@ FRAGMENTS = {
 def video(form: str, codec: str, frames: int = 20, **options: str) -> bytes:
     file = io.BytesIO()
     with av.open(file, "w", format=form, options=options) as container:
-        stream = container.add_stream(codec, rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(frames):
-            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 10 * number, np.uint8), format="rgb24")
-            for packet in stream.encode(frame):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
+        fill(container, codec, frames)
     return file.getvalue()
+
+
+def fill(container: Any, codec: str, frames: int) -> None:
+    stream = container.add_stream(codec, rate=10)
+    stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+    for number in range(frames):
+        frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 10 * number, np.uint8), format="rgb24")
+        for packet in stream.encode(frame):
+            container.mux(packet)
+    for packet in stream.encode():
+        container.mux(packet)
 
 
 @pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("matroska", "mpeg4"), ("mp4", "mpeg4")])
@@ -72,13 +80,53 @@ def test_of_a_beginning_the_frames_are_not_counted() -> None:
         assert (look.shape, look.frames) == ((64, 48), None)
 
 
+def faults_of(data: bytes) -> tuple[list[tuple[str, str]], dict[str, int]]:
+    """The faults of a value named `v`, and the kinds of values that are not decoded."""
+    unknown = Counter[str]()
+    return ValueChecker(unknown).undecodable([("v", data)]), dict(unknown)
+
+
 @pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("mp4", "mpeg4")])
 def test_a_whole_video_decodes_and_a_damaged_one_is_found(form: str, codec: str) -> None:
-    from collections import Counter
-
-    from tar2tf_cli.checking.decode import ValueChecker
-
     data = video(form, codec)
-    assert ValueChecker(Counter()).undecodable([("v", data)]) == []
-    cut = data[: len(data) // 3]
-    assert [kind for kind, _ in ValueChecker(Counter()).undecodable([("v", cut)])] == ["undecodable"]
+    assert faults_of(data) == ([], {})
+    ((kind, message),), _ = faults_of(data[: len(data) // 3])
+    assert (kind, message.partition(": ")[0]) == ("undecodable", "'v' cannot be decoded")
+
+
+def test_a_video_without_all_of_its_frames_is_truncated(tmp_path: Path) -> None:
+    def fault(data: bytes) -> str:
+        ((_, message),), unknown = faults_of(data)
+        assert unknown == {}
+        return message.removeprefix("'v' cannot be decoded: ")
+
+    path = tmp_path / "index-first.mp4"
+    with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
+        fill(container, "mpeg4", 20)
+    data = path.read_bytes()
+    assert faults_of(data) == ([], {})
+    frames = data.index(b"mdat") + 4
+    assert fault(data[:frames]) == "it is truncated: 0 of 20 frames"
+    assert fault(data[: frames + 900]).startswith("it is truncated: 1")
+    webm = video("webm", "libvpx")
+    cluster = webm.index(b"\x1f\x43\xb6\x75")
+    assert fault(webm[:cluster]) == "it is damaged: End of file"
+    assert fault(webm[: cluster + 40]) == "it is truncated: 0 of 0 frames"
+
+
+def test_a_video_file_with_nothing_but_sound_is_none() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.rate = 8000
+        for packet in (*stream.encode(frame), *stream.encode()):
+            container.mux(packet)
+    data = file.getvalue()
+    assert faults_of(data) == ([("undecodable", "'v' cannot be decoded: it has no video")], {})
+
+
+def test_without_pyav_a_video_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = video("mp4", "mpeg4")
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert faults_of(data) == ([], {"video/mp4 (decoding videos needs pip install 'tar2tf-cli[video]')": 1})

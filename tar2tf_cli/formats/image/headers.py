@@ -19,6 +19,9 @@ _PLACES: Final = ((273, 279), (324, 325))
 _FORMS: Final = {1: "B", 2: "B", 3: "H", 4: "I"}
 _COMMON_BITS: Final = ({8}, {16})
 _COMMON_COMPRESSIONS: Final = (1, 5, 8, 32773, 32946)  # none, LZW, deflate, PackBits, deflate
+_DEFLATE: Final = (8, 32946)
+_MOST_BYTES: Final = 8  # of a sample of a pixel
+_AT_ONCE: Final = 1 << 20  # bytes inflated at once
 _COMMON_COLORS: Final = (0, 1, 2, 3)  # gray, RGB, palette
 _MOST_PAGES: Final = 10_000
 
@@ -37,7 +40,7 @@ class TiffPage(NamedTuple):
 
 
 def tiff_pages(data: bytes) -> Iterator[TiffPage]:
-    """Yield the pages of a TIFF whose pixels are all within the data.
+    """Yield the pages of a TIFF whose pixels are all within the data and, if compressed with deflate, can be inflated.
 
     Raises:
         ValueError: when it is cut short or damaged.
@@ -52,7 +55,7 @@ def tiff_pages(data: bytes) -> Iterator[TiffPage]:
             seen.add(place)
             (entries,) = struct.unpack_from(f"{order}H", data, place)
             tags = dict(_tag(data, order, place + 2 + 12 * entry) for entry in range(entries))
-            yield _page(tags, len(data))
+            yield _page(tags, data)
             (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
     except struct.error:
         raise ValueError("it is cut short") from None
@@ -72,21 +75,42 @@ def _tag(data: bytes, order: str, place: int) -> tuple[int, tuple[int, ...]]:
     return tag, form.unpack_from(data, place + 8)
 
 
-def _page(tags: dict[int, tuple[int, ...]], size: int) -> TiffPage:
+def _page(tags: dict[int, tuple[int, ...]], data: bytes) -> TiffPage:
     def first(tag: int, otherwise: int = 0) -> int:
         return (*tags.get(tag, ()), otherwise)[0]
 
     offsets, sizes = next(((tags[a], tags[b]) for a, b in _PLACES if a in tags and b in tags), ((), ()))
-    if any(offset + length > size for offset, length in zip(offsets, sizes, strict=False)):
+    if any(offset + length > len(data) for offset, length in zip(offsets, sizes, strict=False)):
         raise ValueError("it is cut short: pixels are past its end")
     if not (first(_WIDTH) and first(_HEIGHT) and offsets):
         raise ValueError("a page has no pixels")
+    if first(_COMPRESSION, 1) in _DEFLATE:
+        most = first(_WIDTH) * first(_HEIGHT) * first(_SAMPLES, 1) * _MOST_BYTES
+        for offset, length in zip(offsets, sizes, strict=False):
+            _check_inflates(data[offset : offset + length], most)
     common = (
         set(tags.get(_BITS, ())) in _COMMON_BITS
         and first(_COMPRESSION, 1) in _COMMON_COMPRESSIONS
         and first(_PHOTOMETRIC) in _COMMON_COLORS
     )
     return TiffPage(first(_HEIGHT), first(_WIDTH), first(_SAMPLES, 1), common)
+
+
+def _check_inflates(strip: bytes, most: int) -> None:
+    """Check a strip or tile compressed with deflate, of which OpenCV ignores damage; no more than `most` bytes of it.
+
+    Raises:
+        ValueError: when it is damaged.
+    """
+    inflater, rest = zlib.decompressobj(), strip
+    try:
+        while most > 0 and rest and not inflater.eof:
+            most -= len(inflater.decompress(rest, _AT_ONCE))
+            rest = inflater.unconsumed_tail
+    except zlib.error as error:
+        raise ValueError(f"its pixels cannot be inflated: {error}") from None
+    if most > 0 and not inflater.eof:
+        raise ValueError("its pixels cannot be inflated: their stream does not end")
 
 
 class ImageHeader(NamedTuple):
