@@ -118,3 +118,84 @@ def test_arrays_have_the_shape_that_the_manifest_or_the_example_gives(
 ) -> None:
     decoded = Decoder(features)(encoded(values))
     assert {name: np.asarray(value).tolist() for name, value in decoded.items()} == wanted
+
+
+@pytest.mark.parametrize(
+    ("features", "values", "says"),
+    [
+        ({"x": NUMBER}, {}, "'x' is missing, but every example has it in the manifest"),
+        ({"x": NUMBER}, {"x": ("bytes", [b"a"])}, "'x' is bytes, but int64 in the manifest"),
+        ({"x": NUMBER}, {"x": ("int64", [1, 2])}, "'x' has 2 values, but 1 in the manifest"),
+        ({"x": NUMBER}, {"x": ("int64", [])}, "'x' has 0 values, but 1 in the manifest"),
+        ({"x": array(2, 3)}, {"x": ("bytes", [bytes(5)])}, "'x' has 5 bytes, but 6 in the manifest"),
+        ({"x": array(2, 3)}, {"x": ("bytes", [bytes(6)] * 2)}, "'x' has 2 values, but 1 in the manifest"),
+        (
+            {"x": array(2, 600, encoding="float", dtype="float32")},
+            {"x": ("float", [0.0] * 1201)},
+            "'x' has 1,201 values, but 1,200 in the manifest",
+        ),
+        (
+            {"x": array(2, 600, dtype="int16")},
+            {"x": ("bytes", [bytes(1201)])},
+            "'x' has 1,201 bytes, but 2,400 in the manifest",
+        ),
+        (
+            {"image/raw": array(None, None, 3), **AXES},
+            {
+                "image/raw": ("bytes", [bytes(8)]),
+                "image/height": ("int64", [2]),
+                "image/width": ("int64", [1]),
+                "image/channels": ("int64", [4]),
+            },
+            "'image/channels' is 4, but 3 by its shape in the manifest",
+        ),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_an_example_that_is_not_as_described_is_named(
+    features: dict[str, Any], values: dict[str, Any], says: str, together: bool
+) -> None:
+    decoder, message = Decoder(features), encoded(values)
+    with pytest.raises(ValueError, match=r".") as caught:
+        [*decoder.each([message, message])] if together else decoder(message)
+    assert str(caught.value) == f"the feature {says}"
+
+
+@pytest.mark.parametrize(
+    ("feature", "dtype", "shape"),
+    [
+        (array(), "uint8", (0,)),
+        (array(3), "uint8", (0,)),
+        (array(None), "uint8", (0,)),
+        (array(2, None, dtype="float16"), "float16", (0, 0)),
+        (array(2, 2, encoding="float", dtype="float32"), "float32", (0, 0)),
+        (array(encoding="int64", dtype="int16"), "int16", (0,)),
+        (array(encoding="bytes", dtype="bytes"), "object", (0,)),
+        (array(None, encoding="bytes", dtype="bytes"), "object", (0,)),
+    ],
+)
+def test_a_feature_that_some_examples_lack_is_an_empty_array_there(
+    feature: dict[str, Any], dtype: str, shape: tuple[int, ...]
+) -> None:
+    decoder = Decoder({"x": {**feature, "count": 1}}, 2)
+    for made in (decoder(encoded({})), *decoder.each([encoded({})] * 2)):
+        assert (made["x"].dtype, made["x"].shape) == (np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize(
+    ("feature", "stored", "value"),
+    [
+        (array(encoding="int64", dtype="int16"), ("int64", [-5]), np.int16(-5)),
+        (array(encoding="float", dtype="float16"), ("float", [0.5]), np.float16(0.5)),
+        (array(encoding="bytes", dtype="bytes"), ("bytes", [b"ab"]), b"ab"),
+        (array(), ("bytes", [b"\7"]), np.uint8(7)),
+    ],
+)
+def test_a_single_value_is_a_scalar_unless_some_examples_lack_it(
+    feature: dict[str, Any], stored: tuple[str, list[Any]], value: Any
+) -> None:
+    message = encoded({"x": stored})
+    made = Decoder({"x": {**feature, "count": 2}}, 2)(message)["x"]
+    assert (made, type(made)) == (value, type(value))
+    listed = Decoder({"x": {**feature, "count": 1}}, 2)(message)["x"]
+    assert (listed.tolist(), listed.dtype) == ([value], getattr(value, "dtype", np.dtype("O")))

@@ -21,7 +21,7 @@ from shards import records, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.presets.detection import detection
+from tar2tf_cli.features.presets.detection import ANNOTATION_ENTRIES, detection
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
 
 # tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py
@@ -247,6 +247,26 @@ def test_selected_parts_that_do_not_go_together_are_named_with_what_to_do(select
     with pytest.raises(SampleError) as caught:
         detection(sample, OpContext())
     assert caught.value.sentence == says
+
+
+def test_a_sample_without_annotations_says_how_to_name_them() -> None:
+    with pytest.raises(SampleError) as caught:
+        detection({"__key__": "a", "jpg": JPEG, "txt": b""}, OpContext())
+    assert caught.value.sentence == f"has none of the entries {', '.join(ANNOTATION_ENTRIES)} for the objects; {PARTS}"
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"source_id": b"x 1"}, b"x 1"),
+        ({"source_id": "7"}, b"7"),
+        ({"source_id": b""}, b"12"),
+        ({}, b"12"),
+    ],
+)
+def test_the_id_of_an_image_may_be_selected(more: dict[str, Any], found: bytes) -> None:
+    sample = {"__key__": "12", "image": JPEG, "boxes": [], "label": [], **more}
+    assert detection(sample, OpContext())["image/source_id"] == found
 
 
 def test_selected_parts_have_defaults_and_boxes_may_stand_out_by_a_pixel() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tar2tf_cli.api.values import KEY, Features, KeySplit
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.entries import as_entries
+from tar2tf_cli.features.entries import as_entries, selected_key
 from tar2tf_cli.features.feature_map import FeatureMap
-from tar2tf_cli.formats.example import bytes_list, int64_list
+from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
 from tar2tf_cli.shards.tar import MemberEncoder
 
 
@@ -122,3 +122,28 @@ def test_several_byte_strings_and_two_entries_of_one_name_are_errors() -> None:
 def test_a_sample_without_entries_is_faulty() -> None:
     with pytest.raises(SampleError, match="has no entries, so a tar cannot hold it"):
         MemberEncoder().encode(as_entries({}, "k", "first"))
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (b" a/b\n", "a/b"),
+        ("a", "a"),
+        (7, "7"),
+        (np.int64(-7), "-7"),
+        (int64_list([7]), "7"),
+        (int64_list([7], ()), "7"),
+        (bytes_list([b" x "]), "x"),
+    ],
+    ids=repr,
+)
+def test_a_key_among_features_is_one_text_or_whole_number(value: Any, key: str) -> None:
+    assert selected_key({KEY: value, "x": 1}) == key
+    assert selected_key({"x": value}) is None
+
+
+@pytest.mark.parametrize("value", [int64_list([7, 8]), int64_list([]), bytes_list([b"a", b"b"]), float_list([0.5])])
+def test_what_is_no_single_text_or_whole_number_cannot_be_the_key(value: Any) -> None:
+    with pytest.raises(SampleError) as caught:
+        selected_key({KEY: value})
+    assert caught.value.sentence == ("the feature '__key__' is not one text or whole number, so it cannot be the key")

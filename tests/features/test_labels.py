@@ -192,10 +192,59 @@ def test_a_label_map_is_not_overwritten_by_the_list_of_errors(bucket: Path, tmp_
     assert names.read_text() == FORMS["names.txt"]
 
 
-@pytest.mark.parametrize("value", [b"\xff\xfe", None, {"a": 1}, object()])
-def test_what_is_not_text_has_no_label(value: Any) -> None:
-    with pytest.raises(SampleError):
-        LabelMap({"a": 0}).numbers(value)
+KINDS = "a label map has no number for a value of type"
+MISSING = "the label map has no number for"
+ADD = "add it to the map, or skip such samples with --on-error skip"
+LEAVE = "it is one of the numbers of the map, not one of its texts; leave out --labels if it is meant so"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"\xff\xfe", "it is not UTF-8 text, so it is in no label map"),
+        (None, f"{KINDS} NoneType"),
+        ({"a": 1}, f"{KINDS} dict"),
+        (["a", None], f"{KINDS} NoneType"),
+        (np.array([1j]), f"{KINDS} complex"),
+        (b"c", f"{MISSING} 'c'; {ADD}"),
+        ("1", f"{MISSING} '1'; {ADD}"),
+        (b"1", f"{MISSING} '1'; {ADD}"),
+        (1, f"{MISSING} '1'; {LEAVE}"),
+        (1.0, f"{MISSING} '1.0'; {LEAVE}"),
+        (np.int64(1), f"{MISSING} '1'; {LEAVE}"),
+        (np.array([7, 1]), f"{MISSING} '1'; {LEAVE}"),
+        (2, f"{MISSING} '2'; {ADD}"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_text_of_a_label_map_is_named(value: Any, says: str) -> None:
+    with pytest.raises(SampleError) as caught:
+        LabelMap({"a": 0, "b": 1, "7": 5}).numbers(value)
+    assert caught.value.sentence == says
+    if says.startswith(MISSING):
+        with pytest.raises(SampleError, match=r"^the label map names[.]txt has no number for "):
+            LabelMap({"a": 0, "b": 1, "7": 5}, "names.txt").numbers(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "numbers"),
+    [
+        ("a", 0),
+        (" b\n", 1),
+        (b"\xef\xbb\xbfb ", 1),
+        (7, 5),
+        (np.int16(7), 5),
+        (np.array(7), 5),
+        (np.array("b"), 1),
+        (["a", [b"b", 7]], [0, [1, 5]]),
+        (("a",), [0]),
+        (np.array([["a", "b"]]), [[0, 1]]),
+        ([], []),
+    ],
+    ids=repr,
+)
+def test_texts_and_numbers_have_the_numbers_of_their_map(value: Any, numbers: Any) -> None:
+    assert LabelMap({"a": 0, "b": 1, "7": 5}).numbers(value) == numbers
 
 
 def test_texts_of_a_label_may_be_a_list() -> None:

@@ -22,6 +22,8 @@ from tar2tf_cli import default_record_parser
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.features.presets.imagenet_tensor import imagenet_tensor
+from tar2tf_cli.formats.example import raw
 from tar2tf_cli.ops import Decode, OpContext, Resize, Select
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -171,6 +173,30 @@ def test_imagenet_tensor_takes_pixels_that_ops_made(tmp_path: Path) -> None:
     ops = (Decode("jpg"), Resize("jpg", (10, 12)))
     path = run(tmp_path, {"jpg": data, "cls": b"1"}, "imagenet-tensor", ops=ops)
     assert parsed(path, SLIM)["image/height"] == 10
+
+
+@pytest.mark.parametrize(
+    ("pixels", "found"),
+    [
+        (np.array([[[9]]], np.uint8), [9, 9, 9]),
+        (np.array([[[9, 200]]], np.uint8), [9, 9, 9]),
+        (np.array([[[1, 2, 3]]], np.uint8), [1, 2, 3]),
+        (np.array([[[1, 2, 3, 4]]], np.uint8), [1, 2, 3]),
+        (np.array([[[1.6, 255.4, 300]]], np.float32), [1, 255, 255]),
+        (np.zeros((1, 1)), "ndarray"),
+        ([[[1, 2, 3]]], "list"),
+    ],
+    ids=repr,
+)
+def test_pixels_of_any_channels_become_rgb(pixels: Any, found: Any) -> None:
+    sample = {"__key__": "k", "image": pixels, "label": 1}
+    if isinstance(found, str):
+        with pytest.raises(SampleError, match=f"^the preset imagenet-tensor needs an image, not {found}$"):
+            imagenet_tensor(sample, OpContext())
+        return
+    made = imagenet_tensor(sample, OpContext())
+    assert made["image/encoded"] == raw(bytes(found), (1, 1, 3))
+    assert (made["image/height"], made["image/width"]) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["image", "jpg", "jpeg", "png", "bmp", "img"])

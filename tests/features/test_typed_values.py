@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tar2tf_cli.api.values import Feature
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.feature_map import FeatureMap, describe
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, raw
 
@@ -30,6 +30,9 @@ def made(value: object, kind: Any) -> bytes | Feature:
         ([1, "0.5"], "float_list", float_list([1, 0.5])),
         ("a", "bytes", b"a"),
         (5, "bytes", b"5"),
+        (np.array([b"a"], object), "bytes", b"a"),
+        (np.array(["a"], object), "bytes", b"a"),
+        (np.array([1, 2], np.uint8), "bytes", b"\1\2"),
         (["a", b"\xff"], "bytes_list", bytes_list([b"a", b"\xff"])),
         ("a", "bytes_list", bytes_list([b"a"])),
         ([["a"], ["b"]], "bytes_list", bytes_list([b"a", b"b"], (2, 1))),
@@ -93,6 +96,16 @@ NUMBER = "number texts with --labels x=FILE or --labels x=auto"
         ("1e39", "float", "a value does not fit in a float32"),
         (2**63, "int64", "a value does not fit in 64 bits"),
         ("[1, 2", "int64_list", "the text is not JSON: Expecting ',' delimiter: line 1 column 6 (char 5)"),
+        ("[" * 100_000, "int64_list", f"the JSON is nested too deeply; {NUMBER}"),
+        ([None], "bytes_list", "it holds null"),
+        (
+            [[b"a"], [b"b", b"c"]],
+            "bytes_list",
+            "lists of different lengths, 1 and 2, are not an array; select a part of them",
+        ),
+        (np.array([b"a", b"b"], object), "bytes", "holds 2 values instead of one; the type of a list is bytes_list"),
+        (np.array([], object), "bytes", "holds 0 values instead of one; the type of a list is bytes_list"),
+        (int64_list([1]), "float", "it is int64, shape [1] already"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -108,3 +121,12 @@ def test_a_feature_is_described_by_its_shape_or_first_bytes() -> None:
     assert describe(b"x" * 1025) == f"bytes, 1,025 long: b'{'x' * 24}'..."
     assert describe(int64_list([1, 2])) == "int64, shape [2]"
     assert describe(raw(b"x", ())) == "uint8, shape []"
+
+
+def test_labels_that_are_found_in_the_inputs_need_a_conversion() -> None:
+    with pytest.raises(UsageError) as caught:
+        FeatureMap({}, labels={"x": "auto"}).features({"__key__": "k", "x": "a"})
+    assert caught.value.sentence == (
+        "--labels x=auto must read all inputs before the first sample is made; "
+        "use convert, or the label map in the manifest that it wrote"
+    )

@@ -14,6 +14,7 @@ from commands import tar2tf
 from tar2tf_cli import Conversion, Input, Output, convert, open_records
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.flow.group import SampleGroups
+from tar2tf_cli.formats.listed import Listed
 from tar2tf_cli.inputs.report import InputReport
 from verify_runs import a_tar, write
 
@@ -252,6 +253,109 @@ def test_a_group_that_comes_again_is_a_fault() -> None:
     made, errors = groups([{"__key__": key, "n": 1} for key in ("a/0", "b/0", "a/1", "c/0")])
     assert [each["__key__"] for each in made] == ["a", "b", "c"]
     assert "'a' are not adjacent" in errors[0]
+
+
+ALONE = "the key has no '/', so the sample belongs to no group"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "continues", "made", "report", "fault"),
+    [
+        ("a/0 a/1 b/0", False, "a:a/0+a/1 b:b/0", "a b", None),
+        ("a/0 b/0 | b/1 c/0", False, "a:a/0 b:b/0+b/1", "a b; after b 1", None),
+        ("a/0 b/0 | b/1 | b/2 | c/0", False, "a:a/0 b:b/0+b/1+b/2", "a b; after b 2", None),
+        ("a/0 | b/0 b/1 | c/0", False, "a:a/0 b:b/0+b/1", "a b; after b 2", None),
+        ("a/0 a/1 b/0", True, "b:b/0", "b; before a 2", None),
+        ("a/0 a/1 | b/0", True, "b:b/0", "b; before a 2; after b 1", None),
+        ("a/0 a/1 | a/2", True, "", "; before a 3; after a 1", None),
+        ("a/x/0 a/x/1 a/y/0", False, "a/x:a/x/0+a/x/1 a/y:a/y/0", "a/x a/y", None),
+        ("a/0 b a/1", False, "a:a/0+a/1", "a", f"sample b: {ALONE}"),
+        ("/b a/1", False, "a:a/1", "a", f"sample /b: {ALONE}"),
+        ("a/0 | b a/1", False, "a:a/0+a/1", "a; after a 1", None),
+        ("a/0 b/0 | b/0", False, "a:a/0", "a b; after b 1", "sample b: the sample 'b/0' is in two inputs"),
+        ("a/0 b/0 b/0", False, "a:a/0 b:b/0+b/0", "a b", None),
+        ("a/0 b/0 a/1", False, "a:a/0 b:b/0", "a b", "sample a: the samples of the group 'a' are not adjacent"),
+    ],
+)  # fmt: skip
+def test_an_input_owns_the_groups_that_begin_in_it_and_that_of_the_next_sample(
+    inputs: str, continues: bool, made: str, report: str, fault: str | None
+) -> None:
+    told, errors = InputReport(), list[str]()
+    samples = [[{"__key__": key, "of": key} for key in keys.split()] for keys in inputs.split("|")]
+    found = SampleGroups("s", (), 1 << 20).apply(
+        samples, told, lambda error: errors.append(error.sentence.partition(";")[0]), continues=continues
+    )
+    assert " ".join(f"{group['__key__']}:{'+'.join(group['s/of'])}" for group in found) == made
+    shared = {"before": told.group_before, "after": told.group_after}
+    counts = [f"; {name} {group} {count}" for name, groups in shared.items() for group, count in groups.items()]
+    assert " ".join(told.groups) + "".join(counts) == report
+    assert [error.replace(": --group-by:", ":") for error in errors] == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize(
+    ("values", "made"),
+    [
+        ([1, 2], [1, 2]),
+        ([0.5, 2], [0.5, 2]),
+        ([np.float32(1), np.float32(2)], [1, 2]),
+        ([np.array([1, 2]), np.array([3, 4])], [[1, 2], [3, 4]]),
+        ([np.array([1, 2]).view(Listed), np.array([3, 4]).view(Listed)], [1, 2, 3, 4]),
+        ([b"a", b"bc"], [b"a", b"bc"]),
+        (["a", "bc"], ["a", "bc"]),
+        ([{"a": 1}, {"b": 2}], [{"a": 1}, {"b": 2}]),
+        ([[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+        ([np.array(1), np.array([2])], "'v' has the shapes () and (1,) in one group"),
+        ([np.zeros((2, 3)), np.zeros((2, 4)), np.zeros((1, 3))], "'v' has the shapes (2, 3) and (1, 3) in one group"),
+    ],
+)
+def test_values_of_a_group_are_stacked_or_follow_each_other(values: list[Any], made: Any) -> None:
+    found, errors = groups([{"__key__": f"a/{number}", "v": value} for number, value in enumerate(values)])
+    if isinstance(made, str):
+        assert (found, len(errors)) == ([], 1)
+        assert f"--group-by: {made}" in errors[0]
+        return
+    (group,) = found
+    value = group["s/v"]
+    assert (getattr(value, "tolist", lambda: value)(), [*group], errors) == (made, ["__key__", "s/v"], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "same"),
+    [
+        ([1, 1, 1], True),
+        ([1, 1.0], False),
+        ([1, True], False),
+        ([b"a", b"a"], True),
+        ([b"a", "a"], False),
+        ([float("nan"), float("nan")], True),
+        ([np.float32("nan"), np.float32("nan")], True),
+        ([float("nan"), 1.0], False),
+        ([1.0, float("nan")], False),
+        ([np.arange(3), np.arange(3)], True),
+        ([np.arange(3), np.arange(3)[::-1]], False),
+        ([np.arange(3), np.arange(2)], False),
+        ([[1, 2], [1, 2]], True),
+        ([{"a": 1}, {"a": 1}], True),
+        ([{"a": 1}, {"a": 2}], False),
+    ],
+)
+def test_values_given_once_have_to_be_equal(values: list[Any], same: bool) -> None:
+    for once in ("id*", "id0"):
+        found, errors = groups([{"__key__": f"a/{number}", "id0": each} for number, each in enumerate(values)], once)
+        if same:
+            assert (found[0]["id0"] is values[0], len(found), errors) == (True, 1, [])
+        else:
+            assert found == []
+            assert len(errors) == 1
+            assert "--group-once: 'id0' differs among the samples of the group" in errors[0]
+
+
+@pytest.mark.parametrize("value", [bytes(42), "a" * 42, np.zeros(42, np.uint8), np.zeros((3, 7), np.int16)])
+def test_a_group_may_be_as_large_as_the_limit(value: Any) -> None:
+    samples = [{"__key__": f"a/{number}", "n": 1, "v": value} for number in range(2)]  # a key of 3 bytes, a number of 8
+    assert groups(samples, most=2 * (3 + 8 + 42))[1] == []
+    (error,) = groups(samples, most=2 * (3 + 8 + 42) - 1)[1]
+    assert "--group-by: a group holds more than 105 bytes" in error
 
 
 def test_only_one_group_is_in_memory() -> None:
