@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,18 @@ def test_an_existing_folder_as_output_suggests_a_path_in_it(tmp_path: Path) -> N
         assert done.returncode == 2
         assert f"such as '{tmp_path}/out/" in done.stderr
         assert "<>.record'" in done.stderr
+
+
+def test_frames_of_zstd_may_begin_differently_but_streams_of_other_methods_may_not() -> None:
+    skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
+    frames = zstandard.compress(b"one") + skipped + zstandard.compress(b"two")
+    with closing(open_stream(io.BytesIO(frames), "x.zst")) as stream:
+        assert isinstance(stream, CompressedStream)
+        assert (stream.method, stream.read(100) + stream.read(100), stream.unusual) == ("zstd", b"onetwo", "")
+    for name, data in (("gzip", gzip.compress(b"one")), ("bzip2", bz2.compress(b"one")), ("xz", lzma.compress(b"one"))):
+        with closing(open_stream(io.BytesIO(data + b"other"), "x")) as stream:
+            assert (name, stream.read(3)) == (name, b"one")
+            with pytest.raises(DamagedShardError) as raised:
+                stream.read(3)
+        assert raised.value.message == f"the bytes after the end of the {name} stream are not another {name} stream"
+        assert raised.value.kind == "trailing_garbage"

@@ -17,6 +17,8 @@ import pytest
 from added.parts.ljson import FORMAT
 from example_messages import encoded
 from make_bytes import END, member, tar_of
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import READ_ONCE
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.inputs.energon_index import EnergonSample, energon_offsets, energon_samples, packed_offsets
@@ -24,6 +26,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.reader import InputReader, ReadRules
 from tar2tf_cli.inputs.record_samples import FeatureInference, features_of, numbered, stem_of
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.tar_index import entry_names, find_members, find_samples, is_next
 from tar2tf_cli.inputs.tar_samples import FileView, SeekableShard, TarRules
 from tar2tf_cli.inputs.unit_samples import UnitSamples
 from tar2tf_cli.stores.directory import DirectorySource
@@ -262,3 +265,86 @@ def test_energon_finds_samples_by_its_own_rules() -> None:
     hint = "tar2tf convert IN -o 'new-<>.tar' writes tars in which it is a file"
     assert energon(link + END) == ("EntryError", "a.x", message, hint)
     assert [sample.key for sample in energon(member(b"link", kind=b"1", link=b"b") + tar_of(files[:1]))] == ["a"]
+
+
+# --- What is read, and how often ---
+
+
+class Once(DirectorySource):
+    """A file that can be opened once, as standard input."""
+
+    capabilities = READ_ONCE
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.opened = 0
+
+    def open(self, item: ObjectInfo) -> Any:
+        self.opened += 1
+        assert self.opened == 1
+        return super().open(item)
+
+
+def test_records_of_an_input_that_is_read_once_have_the_forms_of_all_records(tmp_path: Path) -> None:
+    path = tmp_path / "t.record"
+    path.write_bytes(records(encoded({"n": ("int64", [1])}), encoded({"n": ("int64", [2, 3])})))
+
+    def reading(how: str) -> list[Any]:
+        source = Once(path)
+        (item,) = source.list(())
+        with InputReader(source, item, AS_USUAL, InputReport(), raise_it) as reader:
+            if how == "samples":
+                return [sample["n"] for sample in reader.samples()]
+            assert reader.records
+            return [reader.records.sample(key)["n"] for key, *_ in reader.records.framed()]
+
+    found = {how: [np.asarray(one).tolist() for one in reading(how)] for how in ("samples", "framed")}
+    assert found == {"samples": [[1], [2, 3]], "framed": [[1], [2, 3]]}
+
+
+def test_copied_records_come_in_batches_of_some_size_without_the_damaged_ones(tmp_path: Path) -> None:
+    path = tmp_path / "t.record"
+    sizes = [50_000] * 12 + [400_000, 10]
+    data = records(*(encoded({"x": ("bytes", [bytes(size)])}) for size in sizes))
+    for cut in (0, 5):
+        path.write_bytes(data[: len(data) - cut])
+        source = DirectorySource(str(path))
+        (item,) = source.list(())
+        batches, faults = [], []
+        with InputReader(source, item, AS_USUAL, InputReport(), faults.append) as reader:
+            assert reader.records
+            try:
+                batches += reader.records.batches()
+            except DamagedShardError as error:
+                faults.append(error)
+        assert len(faults) == bool(cut)
+        assert data.startswith(b"".join(batch.data for batch in batches))
+        counts = [len(batch) for batch in batches]
+        assert sum(counts) == len(sizes) - bool(cut)
+        assert max(counts) < 12
+
+
+class Counting(io.BytesIO):
+    """A stream that counts the bytes that are read."""
+
+    total = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.total += len(data)
+        return data
+
+
+def test_positions_are_found_without_reading_large_members() -> None:
+    data = tar_of([("a.x", bytes(5_000_000)), ("b.x", bytes(5_000_000))])
+    for find in (find_samples, find_members, entry_names):
+        stream = Counting(data)
+        assert len([*find(stream, "t", "first")]) == 2  # type: ignore[operator]  # functions with the same arguments
+        assert stream.total < 1_000_000
+    stream = Counting(data)
+    assert len([*energon_samples(stream, "t")]) == 2
+    assert stream.total < 1_000_000
+    stream = Counting(data)
+    entry = next(iter(find_samples(io.BytesIO(data), "t", "first"))).entries[0]
+    assert is_next(stream, 0, entry, "t", "first")
+    assert stream.total < 1_000_000
