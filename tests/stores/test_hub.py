@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from commands import tar2tf
-from hub import Hub, hub_server
+from hub import Hub, git_digest, hub_server
 from servers import Forwarder, serving
 from sources import BucketSuite
 from tar2tf_cli import Conversion, Input, Output, convert
@@ -257,11 +259,151 @@ def test_a_dataset_is_not_written_to(hub: Hub, tmp_path: Path) -> None:
     assert "cannot be written to" in done.stderr
 
 
-@pytest.mark.parametrize("url", ["hf://datasets/me", "hf://me/photos", "hf://buckets/me", "hf://models/me/x"])
-def test_other_urls_are_refused_with_the_right_form(url: str) -> None:
+DATASETS = "write hf://datasets/USER/NAME, hf://datasets/USER/NAME@REVISION/PATH or hf://buckets/USER/NAME"
+BUCKETS = "write hf://buckets/USER/NAME or hf://buckets/USER/NAME/FOLDER"
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "hint"),
+    [
+        ("hf://datasets/me", "a dataset or bucket of the Hugging Face Hub", DATASETS),
+        ("hf://datasets/me/x@", "a dataset or bucket of the Hugging Face Hub", DATASETS),
+        ("hf://me/photos", "a dataset or bucket of the Hugging Face Hub", DATASETS),
+        ("hf://models/me/x", "a dataset or bucket of the Hugging Face Hub", DATASETS),
+        ("hf://buckets/me", "a bucket of the Hugging Face Hub", BUCKETS),
+        ("hf://buckets/me/", "a bucket of the Hugging Face Hub", BUCKETS),
+        ("hf://buckets/me/x@main", "a bucket of the Hugging Face Hub", BUCKETS),
+    ],
+)
+def test_other_urls_are_refused_with_the_right_form(url: str, what: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_store(url)
-    assert "hf://datasets/" in (caught.value.hint or "") or "hf://buckets/USER/NAME" in (caught.value.hint or "")
+    assert (caught.value.message, caught.value.hint) == (f"{url!r} is not {what}", hint)
+
+
+def test_objects_are_located_as_the_user_wrote_their_bucket() -> None:
+    for bucket in ("hf://datasets/me/x@v1", "hf://datasets/me/x", "hf://buckets/me/x"):
+        assert open_store(bucket).locate("y.tar") == f"{bucket}/y.tar"
+        assert open_store(f"{bucket}/f/g/").locate("y.tar") == f"{bucket}/f/g/y.tar"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"<html>", "its answer is not JSON"),
+        (b"[]", "its answer names no commit"),
+        (b'{"sha": 5}', "its answer names no commit"),
+        (b'{"sha": "1"}', "its answer is not a listing"),
+    ],
+)
+def test_a_server_that_is_no_hub_is_told_apart(body: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stranger(Forwarder):
+        def do_GET(self) -> None:
+            self.answer(200, {}, body)
+
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    with serving(Stranger) as url, pytest.raises(SourceError) as caught:
+        list(open_store(DATASET, endpoint=url).list(""))
+    message = f"the endpoint is not a Hugging Face Hub: {why}"
+    assert (caught.value.message, caught.value.shard, caught.value.hint) == (message, url, "check HF_ENDPOINT")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "said"),
+    [
+        ({"X-Error-Message": "in a header"}, b'{"error": "in the body"}', ": in a header"),
+        ({}, b'{"error": "in the body"}', ": in the body"),
+        ({}, b'{"other": 1}', ""),
+        ({}, b'["a list"]', ""),
+        ({}, b"<html>", ""),
+    ],
+)
+@pytest.mark.parametrize(("status", "words"), [(403, "permission denied (403)"), (418, "the server answered 418")])
+def test_a_refusal_is_repeated_in_the_words_of_the_hub(
+    headers: dict[str, str], body: bytes, said: str, status: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(Forwarder):
+        def do_GET(self) -> None:
+            self.answer(status, headers, body)
+
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    with serving(Refusing) as url, pytest.raises(SourceError) as caught:
+        list(open_store(DATASET, endpoint=url).list(""))
+    login = "run `hf auth login` or set HF_TOKEN, and accept the dataset's terms if it has any"
+    assert (caught.value.message, caught.value.hint) == (words + said, login if status == 403 else None)
+
+
+def test_a_folder_that_is_not_there_is_empty_and_a_dataset_that_is_not_there_an_error(hub: Hub) -> None:
+    assert list(open_store(f"{DATASET}/nowhere").list("")) == []
+    with pytest.raises(SourceError, match="Repository not found"):
+        list(open_store("hf://datasets/me/other").list(""))
+
+
+def test_what_a_look_at_a_file_finds(hub: Hub) -> None:
+    large = b"a large file, which is stored elsewhere"
+    hub.commit(**{"f/small.tar": b"small", "f/large.tar": large})
+    store = open_store(f"{DATASET}/f")
+    digest = hashlib.sha256(large).hexdigest()
+    assert store.head("small.tar") == ObjectInfo("small.tar", 5, git_digest(b"small"))
+    assert store.head("large.tar") == ObjectInfo("large.tar", len(large), digest, ("sha256", digest))
+    assert store.head("none.tar") is None
+    assert list(store.list("")) == [
+        ObjectInfo("large.tar", len(large), digest, ("sha256", digest)),
+        ObjectInfo("small.tar", 5, git_digest(b"small")),
+    ]
+    assert [item.name for item in store.list("s")] == ["small.tar"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "files", "found"),
+    [
+        ({}, {}, None),
+        ({"HF_TOKEN": " a\r\n"}, {}, "a"),
+        ({"HF_TOKEN": "", "HUGGING_FACE_HUB_TOKEN": "b"}, {}, "b"),
+        ({"HF_TOKEN": "a", "HUGGING_FACE_HUB_TOKEN": "b"}, {"home/token": "c"}, "a"),
+        ({"HF_TOKEN": " "}, {"home/token": "c\n"}, "c"),
+        ({"HF_TOKEN": "a", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}, {}, None),
+        ({"HF_TOKEN": "a", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "yes"}, {}, None),
+        ({"HF_TOKEN": "a", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0"}, {}, "a"),
+        ({"HF_OIDC_RESOURCE": "x", "HF_TOKEN": "a"}, {}, "of the package"),
+        ({"HF_TOKEN_PATH": "TMP/mine"}, {"mine": "d", "home/token": "c"}, "d"),
+        ({"HF_HOME": ""}, {"cache/huggingface/token": "e"}, "e"),
+        ({"HF_HOME": "$XDG_CACHE_HOME/h"}, {"cache/h/token": "f"}, "f"),
+        ({}, {"home/token": ""}, None),
+        ({}, {"home/token": "c", "home/stored_tokens": "[x]\nhf_token = c\nrefresh_token = r\n"}, "of the package"),
+        ({}, {"home/token": "c", "home/stored_tokens": "[x]\nhf_token = c\n[y]\nrefresh_token = r\n"}, "c"),
+    ],
+)
+def test_a_token_is_found_in_variables_before_files(
+    variables: dict[str, str],
+    files: dict[str, str],
+    found: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = ModuleType("huggingface_hub")
+    package.get_token = lambda: "of the package"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING_FACE_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {"XDG_CACHE_HOME": "TMP/cache", "HF_HOME": "TMP/home", **variables}.items():
+        monkeypatch.setenv(name, value.replace("TMP", str(tmp_path)))
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert token() == found
+
+
+def test_a_token_file_that_cannot_be_read_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING_FACE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    path = tmp_path / "token"
+    path.mkdir()
+    with pytest.raises(UsageError) as caught:
+        token()
+    reason = f"[Errno 21] Is a directory: {str(path)!r}"
+    assert caught.value.message == f"{path} cannot be read as the file of `hf auth login`: {reason}"
 
 
 class TestBucket(BucketSuite):
