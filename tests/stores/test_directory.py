@@ -13,7 +13,8 @@ import pytest
 from shards import samples, write_tar
 from tar2tf_cli import convert, inspect, verify
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.errors import SourceError
+from tar2tf_cli.api.source import Source
+from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.directory import DirectorySource
@@ -198,3 +199,121 @@ def test_a_pipe_does_not_keep_the_files_beside_it_from_being_read(tmp_path: Path
         with pytest.raises(SourceError, match="is not a regular file"):
             verify(*arguments)
     assert convert(Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record")))).records == 3
+
+
+def refusal(source: Source, *templates: str) -> tuple[str, str | None, str | None]:
+    """Message, shard and hint of the error of a listing."""
+    with pytest.raises((SourceError, UsageError)) as caught:
+        source.list(templates)
+    return caught.value.message, caught.value.shard, caught.value.hint
+
+
+def test_what_cannot_be_listed_is_named_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tar(tmp_path / "x.tar", samples(1))
+    (tmp_path / "folder.tar").mkdir()
+    os.mkfifo(tmp_path / "pipe.tar")
+    source = open_source(str(tmp_path))
+    assert refusal(open_source(str(path)), "*.tar") == ("is a single file, so it takes no template", str(path), None)
+    assert refusal(source, "folder.tar") == (
+        "is a directory where a shard should be",
+        str(tmp_path / "folder.tar"),
+        None,
+    )
+    assert refusal(source, "pipe.tar") == (
+        "is not a regular file",
+        str(tmp_path / "pipe.tar"),
+        "pipe it to standard input, with - as BUCKET",
+    )
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    denied = "permission to read the directory was denied"
+    assert refusal(source, "*.tar") == (denied, f"{tmp_path}/", None)
+    for given, message, hint in (
+        (("s3://b/x.tar",), "'s3://b/x.tar' is a URL, not the name of a shard in this bucket", "'{a,b}.tar'"),
+        (
+            ("https://me:pw@h/x.tar",),
+            "'https://h/x.tar' is a URL, not the name of a shard in this bucket",
+            "'{a,b}.tar'",
+        ),
+    ):
+        found = refusal(source, *given)
+        form = f"give one bucket, then names of shards in it, such as {hint}"
+        assert found == (message, str(tmp_path), form)
+    once = open_source(f"{tmp_path}/*.tar")
+    assert refusal(once, "x.tar") == (
+        "'*.tar' is a template already, so it cannot be followed by 'x.tar'",
+        str(tmp_path),
+        "give a bucket first, then its templates",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "endpoint", "hint"),
+    [
+        ("nowhere", "http://h:1", "for the bucket of the cluster at AIS_ENDPOINT, write ais://nowhere"),
+        ("nowhere", "", None),
+        ("./nowhere", "http://h:1", None),
+    ],
+)
+def test_a_bucket_that_is_not_there_may_be_one_of_a_cluster(
+    name: str, endpoint: str, hint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIS_ENDPOINT", endpoint)
+    with pytest.raises(SourceError) as caught:
+        open_source(name)
+    found = caught.value
+    assert (found.message, found.shard, found.hint) == ("no such directory or file", name, hint)
+
+
+def test_standard_input_is_one_shard_without_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source("-")
+    monkeypatch.setattr(os, "isatty", lambda number: number != 0)
+    assert (source.list([]), source.locate("-"), source.bucket) == ([ObjectInfo("-", None, None)], "<stdin>", "-")
+    assert refusal(source, "x") == ("standard input is a single tar, so it takes no template", None, None)
+    monkeypatch.setattr(os, "isatty", lambda number: number == 0)
+    hint = "pipe or redirect one to it: ... - < x.tar"
+    assert refusal(source) == ("standard input is a terminal, not a shard", None, hint)
+
+
+def test_ranges_of_a_file_that_cannot_be_read_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.tar").write_bytes(b"some bytes")
+    source = open_source(str(tmp_path))
+    (item,) = source.list(["x.tar"])
+    ranges = source.ranges()
+    assert ranges
+    assert (ranges.read(item, 5, 5), ranges.read(item, 8, 5), ranges.read(item, 20, 5)) == (b"bytes", b"es", b"")
+
+    def pread(*_: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(SourceError, match="cannot be read: Input/output error") as caught:
+        ranges.read(item, 0, 1)
+    assert caught.value.shard == str(tmp_path / "x.tar")
+
+
+def test_a_range_may_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.tar").write_bytes(b"some bytes")
+    source, pread = open_source(str(tmp_path)), os.pread
+    (item,) = source.list(["x.tar"])
+    monkeypatch.setattr(os, "pread", lambda number, size, start: pread(number, min(size, 3), start))
+    ranges = source.ranges()
+    assert ranges
+    assert (ranges.read(item, 1, 8), ranges.read(item, 4, 99)) == (b"ome byte", b" bytes")
+
+
+def test_no_more_files_than_a_share_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.tar").write_bytes(name.encode())
+    source = DirectorySource(str(tmp_path))
+    items = source.list([])
+    ranges = source.ranges()
+    monkeypatch.setattr(type(ranges), "MOST_OPEN", 2)
+    assert ranges.open_files(items) is None
+    files = ranges.open_files(items[1:])
+    assert files
+    assert [os.pread(file.descriptor, 1, 0) for file in files] == [b"b", b"c"]
+    before = len(os.listdir("/proc/self/fd"))
+    del files
+    for _ in range(3):
+        assert [ranges.read(item, 0, 9) for item in items] == [b"a", b"b", b"c"]
+    assert len(os.listdir("/proc/self/fd")) == before

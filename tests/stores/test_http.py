@@ -21,7 +21,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.shard_set import resolve
-from tar2tf_cli.stores import curl, open_source, retries, transfer
+from tar2tf_cli.stores import curl, open_source, open_store, read_with_folder, retries, transfer
 from tar2tf_cli.testing.shards import read_all, tar_of
 from tar2tf_cli.testing.sources import BIG
 
@@ -429,5 +429,54 @@ def test_an_answer_without_the_file_is_not_an_empty_file(web: FaultyServer, stat
     web.objects["b/x.tar"] = b"x"
     web.fail(f"{method} b/x", "status", times=-1, status=status)
     source = open_source(f"{web.url}/b")
-    with pytest.raises(SourceError, match=f"the server answered {status}, without the file"):
+    with pytest.raises(SourceError, match=f"the server answered {status}, without the file") as caught:
         read_all(source, source.list(["x.tar"])[0])
+    assert caught.value.shard == f"{web.url}/b/x.tar"
+    assert caught.value.hint == ("the file may not be ready yet, or may need a login: open the URL in a browser")
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "hint"),
+    [
+        ("http:///x", "'http:///x' has no host", "write http://HOST/FOLDER"),
+        ("https://me:pw@/x?token=y", "'https:///x' has no host", "write http://HOST/FOLDER"),
+        ("http://me:pw@[h/x", "'http://[h/x' is not a valid URL", None),
+    ],
+)
+def test_an_address_that_is_none_is_a_usage_error_without_its_secrets(url: str, message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store(url)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://me:pw@h/a/b%20c.json?token=y", ("http://h/a/", "b c.json")),
+        ("http://h/a/", None),
+        ("http://h", None),
+    ],
+)
+def test_the_url_of_a_file_has_a_folder(url: str, found: tuple[str, str] | None) -> None:
+    parent = open_store(url).parent()
+    assert (parent and (parent[0].locate(""), parent[1])) == found
+    if not found:
+        assert read_with_folder(url) is None
+
+
+def test_a_refused_login_says_where_to_put_one(web: FaultyServer) -> None:
+    web.objects["b/x.tar"] = b"x"
+    web.fail("GET b/x", "status", times=-1, status=401)
+    with pytest.raises(SourceError) as caught:
+        open_store(f"{web.url}/b").fetch(ObjectInfo("x.tar", None, None), 0)
+    message = "the server requires credentials, or rejected the given ones (401)"
+    hint = "name the server's login in ~/.netrc, or write it as http://USER:PASSWORD@HOST/..."
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_range_beyond_the_end_means_that_the_file_has_changed(web: FaultyServer) -> None:
+    web.objects["b/x.tar"] = b"x"
+    web.fail("GET b/x", "status", times=-1, status=416)
+    with pytest.raises(SourceError, match="changed while it was being read") as caught:
+        open_store(f"{web.url}/b").fetch(ObjectInfo("x.tar", None, None), 7)
+    assert (caught.value.shard, caught.value.offset) == (f"{web.url}/b/x.tar", 7)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from email.utils import formatdate
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from servers import FaultyServer, faulty_server, nobody_listens
 from shards import PHOTOS
 from tar2tf_cli import events
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Transient
+from tar2tf_cli.api.store import NoSuchObject, Transient
 from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.yaml_file import build
@@ -174,3 +176,65 @@ def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_other_authority_mends_a_certificate_whose_time_is_over(reason: str) -> None:
     assert "renewed" in str(retries.tls_failed("https://x", reason, "set REQUESTS_CA_BUNDLE").hint)
     assert retries.tls_failed("https://x", "self-signed certificate", "set a CA").hint == "set a CA"
+
+
+TO_HTTPS = "plain HTTP request was sent to HTTPS port"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "words", "hint"),
+    [
+        (400, "", SourceError, "the server answered 400", "ask"),
+        (400, TO_HTTPS, SourceError, "the server speaks https, not http", "write https://h"),
+        (401, "no", SourceError, "the server requires credentials, or rejected the given ones (401): no", "ask"),
+        (403, "", SourceError, "permission denied (403)", "ask"),
+        (404, "no", NoSuchObject, "no such object (404): no", "ask"),
+        (410, "", NoSuchObject, "no such object (410)", "ask"),
+        (418, "no", SourceError, "the server answered 418: no", "ask"),
+    ],
+)
+def test_a_status_that_lasts_is_an_error_about_the_object(
+    status: int, message: str, kind: type[SourceError], words: str, hint: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        retries.check_status(status, message, "http://h/x", "ask", server="http://h")
+    assert (type(caught.value), caught.value.message, caught.value.hint) == (kind, words, hint)
+    assert caught.value.shard == ("http://h" if "speaks" in words else "http://h/x")
+
+
+def test_a_status_that_may_pass_is_tried_again_and_a_success_is_none() -> None:
+    for status in sorted(retries.TRANSIENT):
+        with pytest.raises(Transient) as caught:
+            retries.check_status(status, "busy", "http://h/x", server="http://h", after=3)
+        found = caught.value
+        assert (str(found), found.server, found.after) == (f"the server answered {status}: busy", "http://h", 3)
+    for status in (200, 206, 302, 399):
+        retries.check_status(status, "", "http://h/x")
+
+
+def test_a_call_without_a_minimum_rate_takes_its_time_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "0")
+    found = retries.call_within_limit(threading.current_thread, 5, "http://h")
+    assert found is threading.current_thread()
+
+
+def test_a_call_that_takes_too_long_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "READ_SECONDS", 0.01)
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "100")
+    ended = threading.Event()
+    with pytest.raises(Transient, match=r"^the answer did not come in 0 s$") as caught:
+        retries.call_within_limit(lambda: ended.wait(60), 1, "http://h")
+    ended.set()
+    assert caught.value.server == "http://h"
+
+
+def test_a_call_within_the_time_returns_or_raises_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "100")
+
+    def late() -> None:
+        raise FutureTimeoutError("of its own")
+
+    assert retries.call_within_limit(lambda: 7, 5, "http://h") == 7
+    with pytest.raises(FutureTimeoutError, match=r"^of its own$"):
+        retries.call_within_limit(late, 5, "http://h")

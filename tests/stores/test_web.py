@@ -74,6 +74,32 @@ def test_anything_else_can_be_tried_again(answer: bytes) -> None:
         body(WebClient(), server.url)
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [(b"220 mail.example.org ESMTP\r\n", "the answer is not HTTP"), (b"", "the connection was lost")],
+)
+def test_what_is_no_answer_is_named_with_its_server(answer: bytes, message: str) -> None:
+    with scripted([answer]) as server, pytest.raises(Transient) as caught:
+        body(WebClient(), server.url)
+    assert (str(caught.value), caught.value.server) == (message, server.url)
+
+
+def test_tls_where_http_was_asked_for_is_named() -> None:
+    with scripted([b"\x15\x03\x03\x00\x02\x02\x50"]) as server, pytest.raises(SourceError) as caught:
+        body(WebClient(), server.url)
+    hint = server.url.replace("http:", "https:")
+    assert (caught.value.message, caught.value.hint) == ("the server speaks https, not http", f"write {hint}")
+
+
+def test_a_body_that_is_not_wanted_leaves_its_connection_to_the_next_request() -> None:
+    long = OK + b"Content-Length: 200000\r\n\r\n"
+    with scripted([long, bytes(200_000)], [SIZED]) as server:
+        client = WebClient()
+        client.send("GET", server.url).drain()
+        assert body(client, server.url) == b"bytes"
+        assert server.connections == 1
+
+
 def test_values_of_a_repeated_header_are_joined_and_names_have_no_case() -> None:
     with scripted([OK + b"Ais-Custom-Md: a=1\r\nais-custom-md:  b=2\r\nContent-Length: 0\r\n\r\n"]) as server:
         response = WebClient().send("GET", server.url)
