@@ -20,6 +20,7 @@ from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, e
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.listed import Listed
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -96,7 +97,10 @@ class RecordKeys(NamedTuple):
 
     def key_in(self, features: Mapping[str, object]) -> str | None:
         """Return the key among the features of a record; None if it is missing, or not one text or whole number."""
-        return key_of({KEY: features.get(self.feature or KEY)})
+        value = features.get(self.name)
+        if isinstance(value, Listed) and len(value) == 1:  # another record has several, so that it is always a list
+            value = value[0]
+        return key_of({KEY: value})
 
 
 class _FramedRecord(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from added.parts.ljson import FORMAT
 from example_messages import encoded
@@ -348,3 +349,100 @@ def test_positions_are_found_without_reading_large_members() -> None:
     entry = next(iter(find_samples(io.BytesIO(data), "t", "first"))).entries[0]
     assert is_next(stream, 0, entry, "t", "first")
     assert stream.total < 1_000_000
+
+
+# --- Records that are no samples ---
+
+
+def sequence_example() -> bytes:
+    steps = tf.train.FeatureList(feature=[tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))])
+    lists = tf.train.FeatureLists(feature_list={"steps": steps})
+    key = {"__key__": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"s"]))}
+    made = tf.train.SequenceExample(context=tf.train.Features(feature=key), feature_lists=lists)
+    return bytes(made.SerializeToString())
+
+
+ONE_KEY = "give each record one key, or leave out ops and selections, which need it"
+
+
+def faults_of(path: Path, rules: ReadRules, *messages: bytes) -> tuple[list[Any], list[Any]]:
+    """The keys of samples, and the places, messages and hints of faulty records."""
+    path.write_bytes(records(*messages))
+    source = DirectorySource(str(path))
+    (item,) = source.list(())
+    faults: list[Any] = []
+
+    def fault(error: Tar2tfError) -> None:
+        faults.append((error.member, error.message.partition(":")[0], error.hint))
+
+    with InputReader(source, item, rules, InputReport(), fault) as reader:
+        return [sample["__key__"] for sample in reader.samples()], faults
+
+
+def test_records_that_are_no_samples_are_faulty_with_what_to_do(tmp_path: Path) -> None:
+    good = encoded({"__key__": ("bytes", [b"k"]), "id": ("int64", [7]), "n": ("int64", [1])})
+    two = encoded({"__key__": ("bytes", [b"a", b"b"]), "id": ("int64", [1, 2])})
+    float_key, none = encoded({"__key__": ("float", [0.5])}), encoded({"n": ("int64", [1])})
+    messages = (good, two, float_key, none, b"no message", sequence_example())
+    path = tmp_path / "t.record"
+    unparsed = "the record cannot be read as a sample"
+    only = "can only be copied unchanged: leave out ops, selections and types"
+    others = [
+        ("record 4", unparsed, f"records of other kinds {only}"),
+        ("record 5", unparsed, f"a tf.train.SequenceExample {only}"),
+    ]
+    wrong = "the feature '__key__' is not one text or whole number"
+    keys = ["k", "t-000003"]
+    assert faults_of(path, AS_USUAL, *messages) == (
+        keys,
+        [("record 1", wrong, ONE_KEY), ("record 2", wrong, ONE_KEY), *others],
+    )
+    missing = "the feature 'id' is missing, which --key-feature names"
+    wrong = "the feature 'id' is not one text or whole number"
+    assert faults_of(path, ReadRules(key_feature="id"), *messages) == (
+        ["7"],
+        [("record 1", wrong, ONE_KEY), ("record 2", missing, ONE_KEY), ("record 3", missing, ONE_KEY), *others],
+    )
+
+
+def test_copied_records_have_keys_and_become_samples_whatever_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.record"
+    good = encoded({"__key__": ("bytes", [b"k"]), "n": ("int64", [1])})
+    messages = (good, b"no message", sequence_example(), encoded({"n": ("int64", [1])}))
+    path.write_bytes(records(*messages))
+    source = DirectorySource(str(path))
+    (item,) = source.list(())
+    report = InputReport()
+    with InputReader(source, item, AS_USUAL, report, raise_it) as reader:
+        assert reader.records
+        found = []
+        for key, parts, size in reader.records.framed():
+            reader.records.note()
+            sample = reader.records.sample(key)
+            found.append((key, b"".join(parts), size, reader.records.where(), sample.keys()))
+            assert sample["__key__"] == key
+    framed = [records(message) for message in messages]
+    starts = [sum(map(len, framed[:number])) for number in range(4)]
+    names = [{"__key__", "n"}, {"__key__", ""}, {"__key__", ""}, {"__key__", "n"}]
+    keys = ["k", "t-000001", "s", "t-000003"]
+    places = [{"member": f"record {number}", "offset": start} for number, start in enumerate(starts)]
+    assert found == [*zip(keys, framed, map(len, framed), places, names, strict=True)]
+    assert report.other_records == 2
+    assert report.schema.looks == {"__key__": ("bytes", "bytes", ()), "n": ("int64", "int64", ())}
+    assert sum(report.schema.signatures.values()) == 2
+
+
+def test_a_compressed_record_file_with_a_wrong_checksum_leaves_no_statistics(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(records(*(encoded({"n": ("int64", [number])}) for number in range(9)))))
+    data[-8] ^= 1
+    path = tmp_path / "t.record.gz"
+    path.write_bytes(data)
+    source, report = DirectorySource(str(path)), InputReport()
+    (item,) = source.list(())
+    rules = ReadRules(resumes=True, only_records=True)
+    with InputReader(source, item, rules, report, lambda error: None) as reader:
+        assert reader.records
+        for _ in reader.resuming(reader.records.framed):
+            reader.records.note()
+        assert reader.is_unusable()
+    assert (reader.report.schema.looks, len(reader.report.errors)) == ({}, 1)
