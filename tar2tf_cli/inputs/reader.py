@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final, TypeVar, overload
@@ -192,7 +193,6 @@ class InputReader:
 
     Attributes:
         name: path or URL of the input.
-        stem: the beginning of the keys of records without a key.
         content: the samples of the input, by its format.
         records: `content`, if the input is a TFRecord.
         of_records: whether entries may be other values than bytes, as in records.
@@ -212,7 +212,7 @@ class InputReader:
         on_bytes: OnBytes = None,
     ) -> None:
         self.name = source.locate(item.name)
-        self.stem = rules.stems.get(item.name) or item.stem
+        self._item, self._stems = item, rules.stems
         self.report = report
         self._on_fault = on_fault
         self._resumes = rules.resumes
@@ -245,6 +245,11 @@ class InputReader:
         else:
             self.content = TarSamples(shard, rules.tar, on_fault)
             self.of_records = False
+
+    @cached_property
+    def stem(self) -> str:
+        """The beginning of the keys of records without a key."""
+        return self._stems.get(self._item.name) or self._item.stem
 
     @property
     def must_regroup(self) -> bool:
