@@ -92,8 +92,8 @@ def test_tls_where_http_was_asked_for_is_named() -> None:
 
 
 def test_a_body_that_is_not_wanted_leaves_its_connection_to_the_next_request() -> None:
-    long = OK + b"Content-Length: 200000\r\n\r\n"
-    with scripted([long, bytes(200_000)], [SIZED]) as server:
+    long = OK + b"Content-Length: 8000000\r\n\r\n"
+    with scripted([long, bytes(8_000_000)], [SIZED]) as server:
         client = WebClient()
         client.send("GET", server.url).drain()
         assert body(client, server.url) == b"bytes"
