@@ -19,7 +19,7 @@ from commands import tar2tf
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.inputs.tar_index import from_index_lines
-from verify_runs import Ran, a_tar, check, in_a_process, kinds, write
+from verify_runs import Ran, a_tar, check, framed, in_a_process, kinds, write
 
 ENERGON = shutil.which("energon")
 needs_energon = pytest.mark.skipif(ENERGON is None, reason="needs megatron-energon, with `energon` on PATH")
@@ -165,34 +165,90 @@ def test_a_second_run_changes_nothing_and_keeps_what_the_user_wrote(shards: Path
     assert rows(shards)[0][5][1] == "0050"
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "says"),
-    [
-        ("x.tar", a_tar([*members(60, 2), *members(3, 1)]), "the key '0003' is also that of a sample in train-000.tar"),
-        ("x.tar", a_tar([*members(50, 3), *members(51, 1)]), "members of the sample '0051' are not adjacent"),
-        ("x.tar", a_tar([("nothing", b"")]), "has no samples"),
-        ("x.tar", a_tar(members(50, 1)) * 2, "several tars end to end"),
-        ("x{1,2}.tar", a_tar(members(50, 1)), "takes for a template"),
-        ("x.tar.gz", gzip.compress(a_tar(members(50, 1))), "is compressed with gzip"),
-    ],
-)
-def test_what_energon_cannot_read_is_refused(shards: Path, name: str, data: bytes, says: str) -> None:
-    write(shards / name, data)
-    ran = indexed(shards)
-    assert (ran.code != 0, says in ran.err) == (True, True), ran.err
-    assert not (shards / ".nv-meta" / ".info.json").exists()
-    assert not list((shards / ".nv-meta").glob("*.part"))
+NEW = "  tar2tf convert IN -o 'new-<>.tar'"
+REFUSED = [
+    (
+        "x.tar",
+        a_tar([*members(60, 2), *members(3, 1)]),
+        "x.tar: the key '0003' is also that of a sample in train-000.tar; Energon needs other keys\n"
+        f"{NEW} --key '<input>/<key>' makes keys that differ",
+    ),
+    (
+        "x.tar",
+        a_tar([*members(50, 3), *members(51, 1)]),
+        f"x.tar: the members of the sample '0051' are not adjacent\n{NEW} writes tars in which they are",
+    ),
+    ("x.tar", a_tar([("nothing", b"")]), "./x.tar: has no samples, and Energon reads no such tar (empty)"),
+    (
+        "x.tar",
+        a_tar(members(50, 1)) * 2,
+        f"./x.tar: is several tars end to end, of which Energon reads the first\n{NEW} writes single ones",
+    ),
+    ("x{1.tar", a_tar(members(50, 1)), "./x{1.tar: has a name that Energon takes for a template\n  rename the shard"),
+    ("x\n.tar", a_tar(members(50, 1)), "./x\\n.tar: has a name that Energon takes for a template\n  rename the shard"),
+    (
+        "x.tar.gz",
+        gzip.compress(a_tar(members(50, 1))),
+        "./x.tar.gz: is compressed with gzip, so nothing in it can be read by offset\n  decompress it first",
+    ),
+    ("x.record", framed(bytes(30)), f"./x.record: is a tfrecord, and Energon reads tars\n{NEW} writes tars"),
+    *(
+        (
+            "x.tar",
+            a_tar([(name, b"1")], errors="surrogateescape"),
+            "x.tar: the name '\\udcff' is not UTF-8, so Energon cannot read it\n"
+            f"{NEW} --key '<input>/<key>' makes keys that differ",
+        )
+        for name in ("\udcff.x", "a.\udcff")
+    ),
+]
 
 
-def test_a_record_shard_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "in.tar", a_tar(members(0, 3)))
-    assert tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "o" / "a.record", "-q").returncode == 0
+def test_what_energon_cannot_read_is_refused_and_leaves_no_description(shards: Path) -> None:
+    for name, data, error in REFUSED:
+        write(shards / name, data)
+        ran = tar2tf("index", "./train-000.tar", f"./{name}", "--for", "energon", cwd=shards)
+        assert ran.returncode == (3 if error.endswith("(empty)") else 2)
+        assert ran.stderr.removeprefix("./train-000.tar.idx: 5 samples\n") == f"error: {error}\n"
+        assert not (shards / ".nv-meta" / ".info.json").exists()
+        assert not list(shards.glob(".nv-meta/*")), name
+        (shards / name).unlink()
+
+
+def test_a_shard_of_no_split_is_named_in_a_note(tmp_path: Path) -> None:
+    write(tmp_path / "in.tar", a_tar(members(0, 12)))
+    out = tmp_path / "o" / "x-<split>-<>.tar"
+    options = ("--split", "train=0.5,val=0.5", "--num-shards", "train=2,val=1", "-q")
+    assert tar2tf("convert", tmp_path / "in.tar", "-o", out, *options).returncode == 0
+    write(tmp_path / "o" / "y.tar", a_tar(members(50, 2)))
     ran = indexed(tmp_path / "o")
-    assert (ran.code, "Energon reads tars" in ran.err) == (2, True)
+    assert (ran.code, ran.err.splitlines()[-1]) == (
+        0,
+        "note: y.tar belongs to no split, so Energon does not read it",
+    )
+    text = (tmp_path / "o" / ".nv-meta" / "split.yaml").read_text()
+    train = '  "train":\n  - "x-train-1.tar"\n  - "x-train-2.tar"\n'
+    assert text == f'split_parts:\n{train}  "val":\n  - "x-val-1.tar"\nexclude: []\n'
+
+
+def test_a_database_that_is_none_or_has_other_samples_is_replaced_only_when_asked(shards: Path) -> None:
+    assert indexed(shards).code == 0
+    path = shards / ".nv-meta" / "index.sqlite"
+    right = rows(shards)
+    write(path, b"no database")
+    ran = indexed(shards)
+    error = f"error: {path}: has other samples\n  add --overwrite to replace it\n"
+    assert (ran.code, ran.err.endswith(error), path.read_bytes()) == (2, True, b"no database")
+    assert [one.name for one in path.parent.glob("*sqlite*")] == ["index.sqlite"]
+    assert indexed(shards, "--overwrite").code == 0
+    assert rows(shards) == right
 
 
 def test_an_unknown_reader_and_another_rule_for_keys_are_refused(shards: Path) -> None:
-    assert "readers: dali, energon" in in_a_process("index", shards, "--for", "torch").err
+    for readers in ("torch", "dali, torch", ""):
+        ran = in_a_process("index", shards, "--for", readers)
+        error = f"--for knows no reader {readers.rpartition(' ')[2]!r}\n  readers: dali, energon"
+        assert (ran.code, ran.err) == (2, f"error: {error}\n")
     assert "--key-split" in indexed(shards, "--key-split", "last").err
 
 

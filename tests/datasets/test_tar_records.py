@@ -303,6 +303,16 @@ def test_what_cannot_be_indexed_is_named(tmp_path: Path) -> None:
     assert ran.code == 2
     for path, code in ((write(tmp_path / "x.txt", b"text"), 3), (tmp_path / "gone.tar", 3), ("-", 2)):
         assert in_a_process("index", path).code == code
+    (tmp_path / "none").mkdir()
+    for reader in ("dali", "energon"):
+        ran = in_a_process("index", tmp_path / "none", "--for", reader)
+        hint = "name the shards with a template"
+        assert (ran.code, ran.err) == (3, f"error: {tmp_path / 'none'}: holds no tar or TFRecord (missing)\n  {hint}\n")
+    write(tmp_path / "in" / "a.tar", a_tar(members(0, 4)))
+    assert tar2tf("convert", tmp_path / "in", "-o", tmp_path / "x.record").returncode == 0
+    manifest = tmp_path / "_x-manifest.json"
+    ran = in_a_process("index", manifest)
+    assert (ran.code, ran.err) == (2, f"error: {manifest}: is a manifest: name the shards, or their folder\n")
     cut = write(tmp_path / "cut.tar", a_tar(members(0, 4))[:3000])
     assert (in_a_process("index", cut).code, Path(f"{cut}.idx").exists()) == (3, False)
 
