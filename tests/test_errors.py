@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 
 import pytest
@@ -103,6 +104,39 @@ def test_the_document_of_an_error_has_every_part(kind):
     document = {"kind": word, "message": "what", **parts, "code": word if code else None, "exit_code": kind.exit_code}
     assert kind("what", member="record 7", **parts).to_json() == {**document, "member": None, "record": 7}
     assert kind("what", member="7", **parts).to_json() == {**document, "member": "7", "record": None}
+
+
+def test_a_lack_of_the_machine_is_an_error_with_its_remedy_and_no_other_is():
+    run, fewer = "then run the same command", "or use fewer workers (-j)"
+    memory, processes = f"use fewer workers (-j) or free memory, {run}", f"raise the limit (ulimit -u) {fewer}, {run}"
+    room, files = f"make room, {run}", f"raise the limit (ulimit -n 65536), {run}"
+    panic = type("PanicException", (BaseException,), {})
+    lacks = [
+        (MemoryError("x"), "out of memory", memory),
+        (OSError(errno.ENOMEM, "Cannot allocate"), "Cannot allocate", memory),
+        (BlockingIOError(errno.EAGAIN, "x"), "no more threads or processes can be started", processes),
+        (RuntimeError("can't start new thread"), "no more threads or processes can be started", processes),
+        (panic("boom"), "a library ended: boom", processes),
+        (OSError(errno.ENOSPC, "No space", "f"), "f: No space", room),
+        (OSError(errno.EDQUOT, "Quota"), "Quota", room),
+        (OSError(errno.EMFILE, "Too many"), "Too many", files),
+        (OSError(errno.ENFILE, "Too many", "g"), "g: Too many", files),
+        (ImportError("x"), "importing failed: x", f"free memory, or install the package again, {run}"),
+        (
+            ImportError("a page\nOriginal error was: libx\n"),
+            "importing failed: libx",
+            f"free memory, or install the package again, {run}",
+        ),
+    ]
+    for error, message, hint in lacks:
+        found = errors.machine_error(error)
+        assert (type(found), found.message, found.hint) == (errors.MachineError, message, hint)
+        ours = errors.to_tar2tf_error(error)
+        assert (type(ours), ours.message, ours.hint) == (errors.MachineError, message, hint)
+    for other in (RuntimeError("x"), OSError(errno.ENOENT, "x"), ModuleNotFoundError("x"), ValueError("x"), OSError()):
+        assert errors.machine_error(other) is None
+        remedies = [errors.remedy(other)] if isinstance(other, OSError) else [None]
+        assert remedies == [None]
 
 
 def test_what_the_user_asked_wrongly_is_told_from_what_went_wrong():

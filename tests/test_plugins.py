@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from added_package import install
+from added_package import declare, install
 from commands import SECONDS
 from shards import write_tar
 from tar2tf_cli import open_records
@@ -147,6 +147,36 @@ def test_a_check_sees_every_record_and_sample(tmp_path: Path, monkeypatch: pytes
     for path in (record, tar):
         (found,) = json.loads(run("verify", path, "--json", code=1))["files"]
         assert [fault["kind"] for fault in found["faults"]] == ["secret", "secret"]
+
+
+def test_a_check_sees_every_record_of_another_format(tmp_path: Path) -> None:
+    entries = [(f"{number}", {"txt": b"cat" if number in (1, 3) else b"dog"}) for number in range(5)]
+    run("convert", write_tar(tmp_path / "in.tar", entries), "-o", tmp_path / "x.ljson")
+    (file,) = json.loads(run("verify", tmp_path / "x.ljson", "--json", code=1))["files"]
+    size = (tmp_path / "x.ljson").stat().st_size // 5
+    found = [(fault["kind"], fault["message"], fault["record"], fault["offset"]) for fault in file["faults"]]
+    assert found == [("cat", f"sample {number}: it is about a cat", number, size * number) for number in (1, 3)]
+    assert [fault["key"] for fault in file["faults"]] == ["1", "3"]
+    assert file["records"] == 5
+
+
+def test_a_plugin_that_cannot_be_used_is_named_with_its_package(tar: Path, tmp_path: Path, installed: Path) -> None:
+    (installed / "broken.py").write_text("import nowhere_to_be_found\n")
+    (installed / "empty.py").write_text("")
+    points = "[tar2tf.{0}]\nbroken = broken:X\nempty = empty:X\n"
+    declare(installed, "others", points.format("ops") + points.format("stores") + points.format("presets"))
+    remedy = "  install another version of others, or uninstall it\n"
+    lacking = "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
+    for arguments, error in (
+        (("--op", "broken:txt"), f"'broken' of the package others cannot be used: {lacking}"),
+        (("--op", "empty:txt"), "'empty' of the package others cannot be used: AttributeError: module 'empty' has no "),
+        (("--preset", "broken"), f"'broken' of the package others cannot be used: {lacking}"),
+    ):
+        command = [sys.executable, "-m", "tar2tf_cli", "convert", tar, "-o", tmp_path / "x.record", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert (done.returncode, done.stderr.startswith(f"error: {error}")) == (2, True), done.stderr
+        assert done.stderr.endswith(remedy)
+    assert not (tmp_path / "x.record").exists()
 
 
 class TestAddedStore(SourceSuite):
