@@ -304,6 +304,11 @@ class PlainStream(_Prefetched):
         self._pending = b""
         self._raw.seek(offset)  # type: ignore[attr-defined]
 
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether `fileno` and `seek` work: the input is a local file, and nothing observes each byte read from it."""
+        return hasattr(self._raw, "fileno")
+
     def fileno(self) -> int:
         """Return the file descriptor of a local input."""
         return self._raw.fileno()  # type: ignore[attr-defined,no-any-return]

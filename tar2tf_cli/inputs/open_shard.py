@@ -36,7 +36,7 @@ class OpenShard:
         by_name: whether only the name identifies the format.
         damage: the error if the first bytes could not be read completely.
         plain: the stream, when the input is not compressed.
-        seekable: the stream, when it can be read by offset and is not read at once.
+        seekable: the stream, when it can be read by offset, and is neither read at once nor wrapped.
         content: the decompressed bytes, from the first on.
     """
 
@@ -61,7 +61,8 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self.content if isinstance(self.content, PlainStream) else None
-        self.seekable = None if small or not source.capabilities.seekable else self.plain
+        by_offset = not small and source.capabilities.seekable and self.plain and self.plain.has_descriptor
+        self.seekable = self.plain if by_offset else None
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read

@@ -100,7 +100,7 @@ class SeekableShard:
         """
         if self._file is None:
             stream = self._open()
-            if self._seekable and isinstance(stream, PlainStream):
+            if self._seekable and isinstance(stream, PlainStream) and stream.has_descriptor:
                 self._file = stream
             else:
                 with closing(stream):

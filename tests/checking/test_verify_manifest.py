@@ -13,8 +13,25 @@ from typing import Any
 
 import pytest
 
+from make_bytes import tar_of
 from shards import PHOTOS
-from verify_runs import SEVERAL, Ran, a_tar, convert, edit, faults_of, flipped, manifest_of, some_members, write
+from tar2tf_cli import verify
+from tar2tf_cli.inputs.tar_samples import TarRules
+from verify_runs import (
+    SEVERAL,
+    Ran,
+    a_tar,
+    check,
+    convert,
+    edit,
+    faults_of,
+    flipped,
+    in_a_process,
+    kinds,
+    manifest_of,
+    some_members,
+    write,
+)
 
 
 def test_a_conversion_is_what_its_manifest_says(out: Path, run: Callable[..., Ran]) -> None:
@@ -108,6 +125,50 @@ def test_a_damaged_shard_is_placed_as_without_a_manifest(out: Path, run: Callabl
     path.write_bytes(flipped(path.read_bytes(), 100))
     faults = faults_of(run(manifest_of(out), "--json"))
     assert faults == [("photos-3.record", "damaged", "data_crc"), ("photos-3.record", "damaged", "digest")]
+
+
+SCATTERED = [("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3"), ("b.cls", b"4")]
+
+
+def test_a_tar_with_scattered_samples_in_the_place_of_a_listed_one_has_another_digest(tmp_path: Path) -> None:
+    members = [SCATTERED[number] for number in (0, 2, 1, 3)]
+    write(tmp_path / "in.tar", tar_of(members))
+    assert convert(tmp_path / "in.tar", "-o", tmp_path / "out" / "x.tar").code == 0
+    manifest, shard = tmp_path / "out" / "_x-manifest.json", tmp_path / "out" / "x.tar"
+    assert check(manifest).faults == []
+    write(shard, tar_of(SCATTERED))
+    (file,) = verify(manifest, workers=1).files
+    assert (kinds(file), file.records, file.features) == (["digest"], 2, {"__key__": 2, "cls": 2, "txt": 2})
+
+
+def test_scattered_samples_have_no_index(tmp_path: Path) -> None:
+    write(tmp_path / "x.tar", tar_of(SCATTERED))
+    write(tmp_path / "x.tar.idx", b"v1.2 2\ntxt 512 1 a.txt\ntxt 1536 1 b.txt\n")
+    for rules in (TarRules(), TarRules(regroup=True)):
+        found = check(tmp_path, rules=rules)
+        message = "its index is wrong: the members of the sample 'a' are not adjacent"
+        assert [(fault.kind, fault.message) for fault in found.faults] == [("index", message)]
+        assert found.records == 2
+
+
+@pytest.mark.parametrize("described", ["manifest", "index"])
+def test_large_entries_of_a_described_tar_are_decoded(described: str, tmp_path: Path) -> None:
+    bitmap = (
+        b"BM" + struct.pack("<IIIIiiHHIIiiII", 0, 0, 54, 40, 2000, 2000, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(12_000_000)
+    )
+    members = [("a.bmp", bitmap), ("a.txt", b"1"), ("b.bmp", bitmap[:-9]), ("b.txt", b"2"), ("c.txt", b"3")]
+    write(tmp_path / "in.tar", tar_of(members))
+    if described == "manifest":
+        assert convert(tmp_path / "in.tar", "-o", tmp_path / "out" / "x.tar").code == 0
+        path = tmp_path / "out" / "_x-manifest.json"
+    else:
+        path = tmp_path / "in.tar"
+        assert in_a_process("index", path).code == 0
+    (file,) = verify(path, decode=True, workers=1).files
+    assert [(fault.kind, fault.message.partition(": ")[0], fault.key) for fault in file.faults] == [
+        ("undecodable", "sample b", "b")
+    ]
+    assert file.records == 3
 
 
 def change_feature(name: str, **described: Any) -> Callable[[dict[str, Any]], object]:
