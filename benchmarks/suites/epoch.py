@@ -45,8 +45,7 @@ def epoch(bench: Bench) -> None:
                     continue
                 source = sources.get(way.partition("-")[0], folder)
                 peers.append(Peer(name, [python(SCRIPT, way + order, source)], target, records=data.samples))
-            copy = python(SCRIPT, f"copy{order}", folder)
-            peers.append(limit("places, mmap, copying each", copy, records=data.samples))
+            peers.append(limit("tf.data, one batch again and again", python(SCRIPT, "repeat", folder)))
             peers.append(limit("copying the bytes", python(SCRIPT, "memcpy", folder)))
             bench.race("epoch, shuffled" if order else "epoch", peers, data)
 
@@ -64,6 +63,7 @@ def epoch_jpeg(bench: Bench) -> None:
         peers = [
             Peer("load_dataset(batch=)", [command("load_dataset-decode")], records=data.samples),
             Peer("TFRecordDataset, parse_example", [command("tensorflow-decode")], target, records=data.samples),
+            limit("TensorFlow's ops, one batch", command("repeat-decode"), records=data.samples),
             limit("simplejpeg, cv2.resize", command("decode"), records=data.samples),
         ]
         bench.race("epoch-jpeg", peers, data)
