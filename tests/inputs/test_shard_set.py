@@ -16,10 +16,12 @@ from interruptions import kill_once_published
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
 from tar2tf_cli import open_records, verify
 from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
 from tar2tf_cli.inputs.manifest import Manifest, changes_between, differing, read_document
 from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
+from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.spec.templates import FileSpec
 from verify_runs import an_example, framed, write
 
@@ -544,3 +546,86 @@ def test_changes_between_inputs_are_counted_and_named() -> None:
     assert differing(before, {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}) == ["b.c", "b.d.e", "f", "g"]
     assert differing(before, before) == []
     assert differing({"b": {"c": 1}}, {"b": 1}) == ["b"]
+
+
+def made(source: Path, to: Path, **options: Any) -> Path:
+    """Convert in this process; return the manifest."""
+    summary = convert(Conversion(str(source), Output(str(to), **options)), workers=1)
+    assert summary.manifest
+    return Path(summary.manifest)
+
+
+def test_shards_that_a_conversion_made_of_others_in_the_folder_are_left_out(tmp_path: Path) -> None:
+    for name, first in (("a.tar", 0), ("b.tar", 10)):
+        write_tar(tmp_path / name, samples(10, first=first))
+    made(tmp_path, tmp_path / "new-<>.tar", num_shards=2)
+    shards = resolve(str(tmp_path))
+    assert [item.name for item in shards.items] == ["a.tar", "b.tar"]
+    assert shards.left_out.outputs == ["new-1.tar", "new-2.tar"]
+    assert [*shards.notes()] == [
+        "note: 2 shards left out, which earlier conversions made of the others: new-1.tar, new-2.tar"
+    ]
+    assert [document.path for document in shards.documents] == [str(tmp_path / "_new-manifest.json")]
+    (tmp_path / "a.tar").unlink()
+    (tmp_path / "b.tar").unlink()
+    alone = resolve(str(tmp_path))
+    assert [item.name for item in alone.items] == ["new-1.tar", "new-2.tar"]
+    assert not alone.left_out.outputs
+
+
+def test_a_manifest_gives_shards_in_its_order_with_splits_and_features(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in/a.tar", samples(40))
+    out = tmp_path / "out"
+    split = convert(
+        Conversion(
+            str(tmp_path / "in"), Output(str(out / "<split>-<>.record"), records_per_shard=9), split="b=0.5,a=0.5"
+        ),
+        workers=1,
+    )
+    manifest = str(split.manifest)
+    listed = [shard.path for shard in read_document(manifest).manifest.shards]
+    for named in (manifest, str(out)):
+        shards = resolve(named)
+        assert sorted(item.name for item in shards.items) == sorted(listed)
+        assert {name: shards.splits[name] for name in listed} == {name: name[0] for name in listed}
+        assert {*shards.described} == {*listed}
+        assert {frozenset(features) for features in shards.described.values()} == {
+            frozenset(shards.described[listed[0]])
+        }
+    assert [item.name for item in resolve(manifest).items] == listed
+    one = resolve(str(out / listed[0]))
+    assert (one.splits, {*one.described}) == ({listed[0]: listed[0][0]}, {listed[0]})
+    assert resolve(str(out / listed[0]), described=False).described == {}
+
+
+def test_shards_that_a_manifest_lists_and_are_missing_or_changed_are_refused_or_tolerated(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in/a.tar", samples(20))
+    manifest = made(tmp_path / "in", tmp_path / "out/x-<>.record", num_shards=2)
+    other = made(tmp_path / "in", tmp_path / "two/y.record")
+    first, second = sorted(manifest.parent.glob("x-*"))
+    both = resolve(str(manifest), [str(other)])
+    assert [Path(item.name).name for item in both.items] == ["x-1.record", "x-2.record", "y.record"]
+    assert len(both.documents) == 2
+    size = second.stat().st_size
+    with second.open("ab") as file:
+        file.write(b"more")
+    message = f"the file has {size + 4:,} bytes, but {size:,} in the manifest"
+    hint = "see tar2tf verify; restore it from a copy, or convert again"
+    assert refused(resolve, str(manifest)) == ("DamagedShardError", message, str(second), hint)
+    assert len(resolve(str(manifest), tolerant=True).items) == 2
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-4])
+    missing = ("NothingFoundError", "is missing", str(first), "restore it from a copy, or convert again")
+    assert refused(resolve, str(manifest)) == missing
+    tolerated = resolve(str(manifest), tolerant=True)
+    assert len(tolerated.items) == 2
+    assert refused(tolerated.source.open, tolerated.items[0])[1:3] == missing[1:3]
+    other.write_text("{}")
+    message = "is not a tar2tf manifest"
+    hint = "convert writes it next to the shards, such as out/_train-manifest.json"
+    assert refused(resolve, str(other), tolerant=True) == ("DamagedShardError", message, str(other), hint)
+    several = resolve(str(manifest), [str(other)], tolerant=True)
+    assert [Path(item.name).name for item in several.items] == ["x-1.record", "x-2.record", other.name]
+    assert refused(several.source.open, several.items[2])[1:3] == (message, str(other))
+    found = resolve(str(other.parent))
+    assert ([item.name for item in found.items], found.documents) == (["y.record"], ())
