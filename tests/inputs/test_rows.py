@@ -63,6 +63,16 @@ TABLES: dict[str, tuple[bytes, dict[str, Any], Any]] = {
     "nothing": (b"", {"header": False}, ("csv", [], [])),
     "no rows": (b"\n", {}, ("SourceError", "PATH: has no rows", "list one example per line")),
     "twice": (b"a,b,a\n", {}, ("UsageError", "PATH: the first row names a column twice: a, b, a", NAMES)),
+    "many": (
+        b"a,b,c,d,e,f,g,h,i,a\n",
+        {},
+        ("UsageError", "PATH: the first row names a column twice: a, b, c, d, e, f, g, h and 2 more", NAMES),
+    ),
+    "lines before": (
+        b"\n\na\n1\n\n\xff\n",
+        {},
+        ("SourceError", "PATH: cannot be read as CSV: line 6: it is not UTF-8", CSV),
+    ),
     "without a name": (b"a,,\n", {}, ("UsageError", "PATH: the first row has a column without a name: a, , ", NAMES)),
     "a list": (b'[{"a": 1}]\n', {}, ("SourceError", "PATH, row 1: the row is not a JSON object", OBJECTS)),
     "no JSON": (

@@ -126,6 +126,9 @@ CUT = (
     "the archive has no end-of-archive blocks: it may be cut short here",
     "download the shard again; if its writer ends archives in this way, pass --ignore-missing-end",
 )
+FILLED = tar_of([(f"{name}.x", b"1") for name in "abc"], end=bytes(10_240 - 3 * 1024))
+ZEROS = "1,024 zero bytes up to offset 2048 in the middle of the archive: the data here is lost"
+ZEROED = ("DamagedShardError", None, 1024, ZEROS, "download or recreate the shard")
 OTHERS: dict[str, tuple[bytes, Any, Any, Any]] = {
     "a link": (header(b"b/", kind=b"5") + LINK + END, LINKED, LINKED, LINKED),
     "a link that is no entry": (
@@ -148,6 +151,7 @@ OTHERS: dict[str, tuple[bytes, Any, Any, Any]] = {
     ),
     "no samples": (header(b"folder/", kind=b"5") + header(b"b/", kind=b"5") + END, NO_SAMPLES, NO_SAMPLES, []),
     "no end": (TAR[:-1024], CUT, CUT, CUT),
+    "zeros": (FILLED[:1024] + bytes(1024) + FILLED[2048:], ZEROED, ZEROED, [["x"], ["x"]]),
 }
 
 
@@ -237,3 +241,17 @@ def test_an_index_fits_a_tar_of_its_size_by_the_key_rule_and_with_the_longest_nu
 
 def test_the_errors_of_scattered_and_of_damaged_tars_are_told_apart() -> None:
     assert not issubclass(NotAdjacentTarError, DamagedShardError)
+
+
+def test_errors_about_positions_name_the_tar() -> None:
+    for read in (
+        lambda: sample_in(TAR[:4096], "t.tar", "first"),
+        lambda: sample_in(LINK, "t.tar", "first"),
+        lambda: [*find_samples(io.BytesIO(scattered("a.x", "b.x", "a.y")), "t.tar", "first")],
+        lambda: [*find_samples(io.BytesIO(LINK + END), "t.tar", "first")],
+        lambda: find_members(io.BytesIO(TAR[:-1024]), "t.tar", "first"),
+        lambda: entry_names(io.BytesIO(b"\xff" * 600), "t.tar", "first"),
+    ):
+        with pytest.raises(Tar2tfError) as raised:
+            read()
+        assert raised.value.shard == "t.tar"

@@ -15,6 +15,7 @@ from shards import records
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.formats.example import frame
+from tar2tf_cli.inputs.manifest import ShardEntry
 from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.inputs.tfds_folder import TfdsFolder, shard_template, side_files, why_no_tfds
 from tar2tf_cli.spec.conversion import Output
@@ -358,6 +359,45 @@ def test_names_of_shards_have_a_template_if_their_numbers_begin_at_0(paths: list
     assert raised.value.hint == (
         "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
     )
+
+
+def test_other_shards_are_described_by_split_with_statistics_if_nothing_was_lost() -> None:
+    before = [{"name": "train", "shardLengths": ["3", "4"], "numBytes": "70", "statistics": 1}]
+    before.append({"name": "test", "shardLengths": ["5"], "statistics": 2})
+    folder = TfdsFolder({"name": "toy", "splits": before, "citation": "T"}, {"features.json": b"{}"})
+    shards = [
+        ShardEntry("toy-train.tfrecord-00000-of-00002", 2, 10, "", "train"),
+        ShardEntry("toy-train.tfrecord-00001-of-00002", 5, 20, "", "train"),
+        ShardEntry("toy-test.tfrecord-00000-of-00001", 4, 30, "", "test"),
+    ]
+    template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    files = folder.for_shards(shards)
+    assert files["features.json"] == b"{}"
+    assert json.loads(files["dataset_info.json"]) == {
+        "name": "toy",
+        "citation": "T",
+        "splits": [
+            {
+                "name": "train",
+                "filepathTemplate": template,
+                "shardLengths": ["2", "5"],
+                "numBytes": "70",
+                "statistics": 1,
+            },
+            {"name": "test", "filepathTemplate": template, "shardLengths": ["4"], "numBytes": "30"},
+        ],
+    }
+    alone = folder.for_shards([ShardEntry("a.record", 7, 8, "")])["dataset_info.json"]
+    assert json.loads(alone)["splits"] == [
+        {
+            "name": "train",
+            "filepathTemplate": "a.record",
+            "shardLengths": ["7"],
+            "numBytes": "70",
+            "statistics": 1,
+        }
+    ]
+    assert alone == json.dumps(json.loads(alone), indent=4, sort_keys=True).encode() + b"\n"
 
 
 def test_files_that_describe_a_folder_are_its_only_ones_if_both_are_there() -> None:
