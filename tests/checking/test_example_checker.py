@@ -19,7 +19,7 @@ from tar2tf_cli.features import described
 from tar2tf_cli.features.described import Expected, expected
 from tar2tf_cli.formats import example
 from tar2tf_cli.formats.example import parse
-from verify_runs import Ran, an_example, check, framed, kinds, some_examples, values, write
+from verify_runs import Ran, an_example, check, framed, in_a_process, kinds, some_examples, values, write
 
 # --- Examples ---
 
@@ -31,6 +31,35 @@ def test_a_record_that_is_no_example_is_found_and_the_check_goes_on(tmp_path: Pa
     (fault,) = ran.json["files"][0]["faults"]
     assert (ran.code, fault["kind"], fault["record"]) == (1, "not_an_example", 1)
     assert fault["offset"] == len(framed(good[0]))
+
+
+def test_whether_other_messages_are_accepted_is_said_or_decided_by_the_first(tmp_path: Path) -> None:
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["a"].int64_list.value.append(1)
+    sequence.feature_lists.feature_list["b"].feature.add()
+    steps, example, other = sequence.SerializeToString(), an_example(a=1), b"hello"
+    first = "the record is not a tf.train.Example: "
+    mixed = "{} of the records are not tf.train.Examples, but others are; --messages any accepts them"
+    for records, messages, faults, others, sequences, features in (
+        ([steps, steps, example], "any", [], 2, 2, {"a": 1}),
+        ([steps, steps, example], None, [], 0, 2, {"a": 3}),
+        ([steps, example], "example", [], 0, 1, {"a": 2}),
+        ([other, other], None, [], 2, 0, {}),
+        ([other, other], "any", [], 2, 0, {}),
+        ([other, example], "any", [], 1, 0, {"a": 1}),
+        ([other, steps], "any", [], 2, 1, {}),
+        ([other, example], None, [(0, first)], 0, 0, {"a": 1}),
+        ([other, other, example], None, [(0, first), (1, first)], 0, 0, {"a": 1}),
+        ([example, other], None, [(1, first)], 0, 0, {"a": 1}),
+        ([other, example], "example", [(0, first)], 0, 0, {"a": 1}),
+        ([b"", other], None, [], 1, 0, {}),
+        ([b"", example, other], None, [(2, first)], 0, 0, {"a": 1}),
+    ):
+        found = check(write(tmp_path / "x", framed(*records)), messages=messages)
+        told = [(fault.record, fault.message[: len(first)]) for fault in found.faults]
+        assert (told, found.others, found.sequences, dict(found.features)) == (faults, others, sequences, features)
+    streamed = in_a_process("verify", "-", "--json", stdin=framed(other, other, example)).json["files"][0]
+    assert [(fault["kind"], fault["message"]) for fault in streamed["faults"]] == [("not_an_example", mixed.format(2))]
 
 
 def test_a_sequence_example_is_counted_as_what_it_is(tmp_path: Path) -> None:

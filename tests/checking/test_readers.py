@@ -13,6 +13,7 @@ import pytest
 
 from commands import tar2tf
 from inspect_runs import a_png
+from servers import FaultyServer
 from tar2tf_cli import open_records, verify
 from tar2tf_cli.checking.readers import READERS
 from verify_runs import Ran, a_tar, an_example, framed, write
@@ -88,7 +89,11 @@ def trap(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, set[str]
 
 
 def tripped(path: Path, readers: str) -> set[str]:
-    report = verify(str(path), workers=1, readers=readers)
+    return tripped_at(str(path), readers)
+
+
+def tripped_at(path: str, readers: str) -> set[str]:
+    report = verify(path, workers=1, readers=readers)
     faults = [fault for file in report.files for fault in file.faults]
     assert {fault.kind for fault in faults} <= {"reader"}
     return {fault.message.partition(":")[0] for fault in faults}
@@ -226,6 +231,23 @@ def test_shards_of_each_host_and_files_next_to_them_are_named(tmp_path: Path) ->
     assert said(tmp_path, "ray") == {f"ray: b.JSON is next to the shards, {folder}; {pattern}"}
     write(tmp_path / "a.txt", b"")
     assert said(tmp_path, "ray") == {f"ray: a.txt, b.JSON are next to the shards, {folder}; {pattern}"}
+
+
+def test_lengths_of_lists_are_compared_between_shards_and_named_once(tmp_path: Path) -> None:
+    for number, lengths in enumerate(((1, 1), (2, 2), (1, 2), (3, 1))):
+        write(tmp_path / f"{number}.record", framed(*(an_example(a=[1] * length, b=[1]) for length in lengths)))
+    files = verify(str(tmp_path), workers=1, readers="grain,ray").files
+    ragged = "grain: the lists of 'a' differ in length, so batches fail; load_dataset(pad=True) pads"
+    nested = "ray: 'a' has one value in some records and several in others: it is a value there, a list here"
+    told = [[fault.message for fault in file.faults] for file in files]
+    assert told == [[], [ragged], [nested], [nested]]
+
+
+def test_headers_of_tars_on_a_server_are_not_read_again(web: FaultyServer) -> None:
+    long = [(f"{LONG}/{name}", data) for name, data in SAMPLES]
+    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        web.objects["in/a.tar"] = a_tar(long, format=form)
+        assert tripped_at(f"{web.url}/in/a.tar", "dali,wids") == {"wids"}
 
 
 def test_names_that_convert_writes_are_read_by_all_but_wids(tmp_path: Path) -> None:

@@ -34,6 +34,14 @@ def test_help_leads_with_examples_and_names_every_option() -> None:
             assert not name.startswith("-") or name in done.stdout
 
 
+def test_the_help_has_a_line_for_each_command() -> None:
+    lines = tar2tf("--help").stdout.partition("Commands:\n")[2].splitlines()
+    short = {name: text for name, _, text in (line.strip().partition(" ") for line in lines)}
+    assert list(short) == list(cli.list_commands(None))  # type: ignore[arg-type]
+    assert short["convert"].strip() == "Convert shards, image folders or tables to TFRecords or tars."
+    assert all(text.endswith(".") and len(text) < 79 for text in short.values())
+
+
 def test_every_option_and_command_has_a_help_text() -> None:
     for name, command in all_commands().items():
         assert command.help

@@ -148,6 +148,9 @@ def test_the_default_parser_names_the_features_of_which_it_needs_one() -> None:
         default_record_parser(an_example(x=1))
     names = "image_raw, image, jpg, jpeg, png, bmp, webp, img"
     assert f"SampleError: has none of the features {names}\n" in str(caught.value)
+    for image in (b"x", b"no image"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
+            default_record_parser(an_example(image_raw=image, label=1))
 
 
 @pytest.mark.parametrize("load", [load for _, load in LOADS[:2]], ids=[name for name, _ in LOADS[:2]])
