@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,53 @@ def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
                 assert one[name].dtype == other[name].dtype
                 assert one[name].shape == other[name].shape
                 assert one[name].numpy().tobytes() == other[name].numpy().tobytes()
+
+
+CODE = """\
+{comments}feature_description = {{
+{features}}}
+
+
+@tf.autograph.experimental.do_not_convert
+def parse(record):
+{body}
+
+files = [
+    {path!r},
+]
+dataset = tf.data.TFRecordDataset(files)
+dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+"""
+
+
+def test_what_cannot_be_parsed_is_said_in_a_comment(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    valueless = tf.train.Example(features={"feature": {"x": {}, "y": {}}}).SerializeToString()
+    parsed = "    features = tf.io.parse_single_example(record, feature_description)\n    return features\n"
+    two = "is a list of bytes in some records, of int64 in others, which TensorFlow cannot parse"
+    others = (
+        "# {} of {} records are not tf.train.Examples, so parsing them fails:\n"
+        "# tar2tf verify lists them, and verify --salvage writes the others to a new file.\n"
+    )
+    number = '    "{}": tf.io.FixedLenFeature([], tf.int64),  # int64\n'
+    for records, comments, features, body in (
+        ([an_example(a=1), b"\xffab", an_example(a=2)], others.format(1, 3), number.format("a"), parsed),
+        ([b"\xffab", an_example(a=1), b"\xff"], others.format(2, 3), number.format("a"), parsed),
+        ([valueless], "", '    # "x" has no values\n    # "y" has no values\n', "    return record\n"),
+        ([an_example(a=1, b=1), an_example(a=b"x", b=2)], "", f'    # "a" {two}\n{number.format("b")}', parsed),
+    ):
+        path = write(tmp_path / "x.record", framed(*records))
+        code = run_inspect(path, "--code").out
+        text = CODE.format(comments=comments, features=features, body=body, path=str(path)).replace("'", '"')
+        assert code == f"import tensorflow as tf\n\n{text}"
+
+
+def test_a_compression_that_tensorflow_does_not_read_is_an_error(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    path = write(tmp_path / "x.record", bz2.compress(framed(*some_examples(3))))
+    ran = run_inspect(path, "--code")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: TensorFlow does not read TFRecord compressed with bzip2\n"
 
 
 def test_only_code_that_reads_arrays_imports_numpy(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:

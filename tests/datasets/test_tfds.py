@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from commands import tar2tf
+from make_bytes import npy
 from shards import PHOTOS, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.datasets.tfds import export_tfds
@@ -290,9 +293,120 @@ def test_a_label_map_can_be_given(tmp_path: Path) -> None:
     assert (out / "cls.labels.txt").read_text() == "zero\none\ntwo\n"
 
 
+FEATURES = "tensorflow_datasets.core.features."
+TEXT = {"pythonClassName": f"{FEATURES}text_feature.Text", "text": {}}
+
+
+def a_picture(kind: str, mode: str) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (3, 2)).save(file, kind)
+    return file.getvalue()
+
+
+def a_tensor(dtype: str, *lengths: int, encoding: str = "none") -> dict[str, Any]:
+    shape = {"dimensions": [str(length) for length in lengths]} if lengths else {}
+    kind = "tensor_feature.Tensor" if lengths or encoding != "none" else "scalar.Scalar"
+    return {"pythonClassName": FEATURES + kind, "tensor": {"dtype": dtype, "encoding": encoding, "shape": shape}}
+
+
+def an_image(channels: int, encoding: str | None = None) -> dict[str, Any]:
+    about = {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", str(channels)]}}
+    known = {"encodingFormat": encoding} if encoding else {}
+    return {"pythonClassName": f"{FEATURES}image_feature.Image", "image": about | known}
+
+
+def entries_of(number: int) -> dict[str, bytes]:
+    """Entries of every form; some differ between the samples 0 and 1, and some are only in sample 1."""
+    arrays = {
+        "raw": np.zeros((2, 3), np.uint8),
+        "one_unknown": np.zeros((number + 1, 3), np.uint8),
+        "two_unknown": np.zeros((number + 1, number + 2), np.uint8),
+        "floats_unknown": np.zeros((number + 1, number + 2), np.float32),
+        "floats": np.zeros(2, np.float32),
+        "double": np.array(1.0),
+    }
+    images = {
+        "jpg": ("JPEG", "RGB"),
+        "gray": ("PNG", "L"),
+        "gray_and_rgb": ("PNG", "L" if number else "RGB"),
+        "gray_and_rgba": ("PNG", "RGBA" if number else "L"),
+        "two_channels": ("PNG", "LA"),
+        "two_kinds": ("PNG" if number else "JPEG", "RGB"),
+        "two_kinds_and_alpha": ("PNG", "RGBA") if number else ("JPEG", "RGB"),
+        "bmp": ("BMP", "RGB"),
+        "tiff": ("TIFF", "RGB"),
+    }
+    others = {"txt": b"x", "n": b"%d" % number, "f": b"0.5", "list": b"[1]" if number else b"[1, 2]"}
+    optional = {"some": b"1", "some_png": a_picture("PNG", "L")} if number else {}
+    made = {name: a_picture(*about) for name, about in images.items()}
+    return {**{f"{name}.npy": npy(array) for name, array in arrays.items()}, **made, **others, **optional}
+
+
+def test_each_form_of_a_feature_is_described(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", [(str(number), entries_of(number)) for number in range(2)])
+    types = "n=int64,f=float,list=int64_list"
+    assert ran("convert", tar, "-o", tmp_path / "out/x.record", "--op", "decode:*.npy", "--type", types).code == 0
+    export_tfds(tmp_path / "out", "forms")
+    assert json.loads((tmp_path / "out/features.json").read_bytes())["featuresDict"]["features"] == {
+        "__key__": TEXT,
+        "bmp": an_image(3),
+        "double.npy": a_tensor("float64", encoding="bytes"),
+        "f": a_tensor("float32"),
+        "floats.npy": a_tensor("float32", 2),
+        "floats.npy/shape": a_tensor("int64", 1),
+        "floats_unknown.npy": a_tensor("float32", -1),
+        "floats_unknown.npy/shape": a_tensor("int64", 2),
+        "gray": an_image(1, "png"),
+        "gray_and_rgb": an_image(3, "png"),
+        "gray_and_rgba": an_image(4, "png"),
+        "jpg": an_image(3, "jpeg"),
+        "list": a_tensor("int64", -1),
+        "n": a_tensor("int64"),
+        "one_unknown.npy": a_tensor("uint8", -1, 3, encoding="bytes"),
+        "one_unknown.npy/shape": a_tensor("int64", 2),
+        "raw.npy": a_tensor("uint8", 2, 3, encoding="bytes"),
+        "raw.npy/shape": a_tensor("int64", 2),
+        "some": a_tensor("string", -1),
+        "some_png": a_tensor("string", -1),
+        "tiff": TEXT,
+        "two_channels": an_image(4, "png"),
+        "two_kinds": an_image(3),
+        "two_kinds_and_alpha": TEXT,
+        "two_unknown.npy": a_tensor("string"),
+        "two_unknown.npy/shape": a_tensor("int64", 2),
+        "txt": TEXT,
+    }
+    size = (tmp_path / "out/x.record").stat().st_size
+    split = {"name": "train", "filepathTemplate": "x.record", "shardLengths": ["2"], "numBytes": str(size)}
+    info = {"name": "forms", "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
+    assert json.loads((tmp_path / "out/dataset_info.json").read_bytes()) == info
+
+
+def test_numbers_of_classes_may_have_gaps_up_to_a_limit(photos: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.csv"
+    error = f"error: {names}: has labels that are not numbered from 0\n"
+    for text, code in (
+        ("cat,0\ndog,1021\n", 2),
+        ("cat,-1\ndog,0\n", 2),
+        ("cat,0\ndog,1020\n", 0),
+        ("cat,1\ndog,3\n", 0),
+    ):
+        names.write_text(text)
+        done = ran("export", "tfds", photos, "--class-names", f"label={names}", "--overwrite")
+        assert (done.code, done.err) == (code, error if code else ""), text
+    assert (photos / "label.labels.txt").read_text() == "unused-0\ncat\nunused-2\ndog\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--supervised", "image"], "--supervised: 'image' are not two features of the dataset\n  name an input and"),
+        (["--supervised", "image,x"], "--supervised: 'image,x' are not two features of the dataset\n  name an input"),
+        (
+            ["--name", "1photos"],
+            "'1photos' cannot be the name of a dataset\n  use letters, digits and _, such as my_photos",
+        ),
+        (["--name", "photos:1.0"], "'1.0' is not a version\n  write three numbers, such as my_photos:1.0.0"),
         (["--name", "my photos"], "'my photos' cannot be the name of a dataset"),
         (["--name", "photos:1"], "'1' is not a version\n  write three numbers"),
         (["--class-names", "names.txt"], "--class-names takes FEATURE=FILE, not 'names.txt'"),
