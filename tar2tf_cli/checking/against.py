@@ -403,7 +403,9 @@ def _report(
         ("doubled", differences.doubled),
     ):
         if most and len(ids) > most:
-            reports[0].add(Fault(kind, f"and {len(ids) - most:,} more of this kind in all shards"))
+            more, first = len(ids) - most, reports[0]
+            first.counts[kind] += more
+            first.faults.append(Fault(kind, f"and {more:,} more of this kind in all shards"))
 
 
 def _fault(kind: str, record: _ComparedRecord, key: str | None, what: str) -> Fault:

@@ -164,6 +164,33 @@ def parts(
     return [folder / f"_part{number}-manifest.json" for number in range(len(ranges))]
 
 
+def test_a_thousand_differences_of_each_kind_are_named_and_the_others_counted(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    def tar(name: str, prefix: str, number: int) -> Path:
+        return write(tmp_path / name, a_tar((f"{prefix}{each:04}.x", b"%d" % each) for each in range(number)))
+
+    assert convert(tar("in.tar", "a", 1003), "-o", tmp_path / "x.record").code == 0
+    for number, more in ((1000, None), (1001, "1"), (1002, "2")):
+        ran = run(tmp_path / "_x-manifest.json", "--against", tar("other.tar", "b", number), "--json")
+        faults = [(fault["kind"], fault["message"]) for file in ran.json["files"] for fault in file["faults"]]
+        rest = [(kind, text) for kind, text in faults if "sample" not in text]
+        expected = [("missing", f"and {more} more of this kind in all shards")] if more else []
+        assert rest == [*expected, ("unexpected", "and 3 more of this kind in all shards")]
+        listed = [kind for kind, text in faults if "sample" in text]
+        assert (listed.count("missing"), listed.count("unexpected"), len(listed)) == (1000, 1000, 2000)
+    lines = run(tmp_path / "_x-manifest.json", "--against", tmp_path / "other.tar").lines
+    assert [line.partition(": ")[2].partition(",")[0] for line in lines[:3]] == [
+        "record 0",
+        "1",
+        "and 2 more of this kind in all shards (missing)",
+    ]
+    assert lines[1].startswith(f"{tmp_path / 'x.record'}: 1,002 more like it, up to record 999, offset ")
+    bad = tmp_path / "bad.txt"
+    assert run(tmp_path / "_x-manifest.json", "--against", tmp_path / "other.tar", "--bad-keys", bad).code == 1
+    assert len(bad.read_text().splitlines()) == 1003 + 1002
+
+
 def test_the_parts_of_a_dataset_are_compared_with_their_inputs(tmp_path: Path, run: Callable[..., Ran]) -> None:
     """Each with its own, or all together with the inputs that are named."""
     source = shards(tmp_path / "in")

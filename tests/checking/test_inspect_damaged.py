@@ -12,7 +12,7 @@ import pytest
 from tar2tf_cli import convert, inspect, open_records, verify
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from verify_runs import Ran, a_tar, an_example, flipped, framed, write
+from verify_runs import Ran, a_tar, an_example, flipped, framed, in_a_process, write
 
 NO_SHARDS = "the manifest lists no shards, so there is nothing to read"
 
@@ -30,6 +30,19 @@ def folder(tmp_path: Path) -> Path:
     write(folder / "1.tar", (folder / "1.tar").read_bytes()[: 5 * 1024 + 100])
     write(folder / "2.tar", b"<html>not found")
     return folder
+
+
+def test_damaged_files_of_tensorflow_datasets_give_no_types(tmp_path: Path) -> None:
+    write(tmp_path / "in.tar", a_tar([("0.n", b"1")]))
+    command = ("convert", tmp_path / "in.tar", "-o", tmp_path / "out" / "x.record", "--type", "n=int64", "-q")
+    assert in_a_process(*command).code == 0
+    assert in_a_process("export", "tfds", tmp_path / "out").code == 0
+    assert inspect(tmp_path / "out", workers=1).types == {"__key__": "Text", "n": "Scalar int64"}
+    right = (tmp_path / "out" / "features.json").read_bytes()
+    for data in (b"", b"[]", b"{", b"\xff", right[:-9], right.replace(b"featuresDict", b"features")):
+        (tmp_path / "out" / "features.json").write_bytes(data)
+        contents = inspect(tmp_path / "out" / "_x-manifest.json", workers=1)
+        assert (contents.types, contents.samples) == ({}, 1), data
 
 
 def test_shards_that_can_be_read_are_shown_and_errors_named(folder: Path, run_inspect: Callable[..., Ran]) -> None:
