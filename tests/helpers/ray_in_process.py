@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
@@ -71,7 +72,9 @@ class Remote:
     def remote(self, *arguments: Any) -> Ref:
         strategy = self._options.get("scheduling_strategy")
         node = strategy.node if strategy else self._ray.names[-1]
-        self._ray.submitted.append((self._function.__name__, node, self._options.get("num_cpus")))
+        self._ray.submitted.append(
+            (self._function.__name__, node, *map(self._options.get, ("num_cpus", "max_retries")))
+        )
         return Ref(lambda: self._ray.run(node, self._function, arguments))
 
 
@@ -81,7 +84,7 @@ class Ray(ModuleType):
     Attributes:
         names: the names of the nodes, of which this is the first.
         apart: nodes that do not share the driver's folders.
-        submitted: function, node and CPUs of each task.
+        submitted: function, node, CPUs and retries of each task.
         failing: for each call of a function by name, its error, in place of a result.
         calls: other calls that change something.
         cpus: the CPUs of each node.
@@ -96,7 +99,7 @@ class Ray(ModuleType):
         self.names = list(names or ["one"])
         self.apart: set[str] = set()
         self.gone: set[str] = set()
-        self.submitted: list[tuple[str, str, Any]] = []
+        self.submitted: list[tuple[Any, ...]] = []
         self.failing: dict[str, list[Exception | None]] = {}
         self.calls: list[str] = []
         self.cpus = 2.0
@@ -114,7 +117,10 @@ class Ray(ModuleType):
         return self._connected
 
     def init(self, **options: Any) -> None:
-        self.calls.append(f"init {options['address']}")
+        assert (options.pop("logging_level"), options.pop("log_to_driver")) == ("ERROR", False)
+        signal.signal(signal.SIGTERM, lambda number, frame: None)  # as Ray does
+        self.calls.append(f"init {options.pop('address')}")
+        assert not options
         self._connected = True
 
     def shutdown(self) -> None:

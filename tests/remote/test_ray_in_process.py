@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from ray_in_process import NodeDiedError, Ray, RayTaskError, RuntimeEnvSetupError, ray_in_process
+from servers import nobody_listens
 from shards import samples, tree, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError, Tar2tfError, UsageError, WorkerError
@@ -68,9 +71,10 @@ def test_the_bytes_are_those_of_a_local_run(
     converted(bucket, tmp_path / "ray", **limits)
     assert tree(tmp_path / "ray") == tree(tmp_path / "here")
     assert ray.calls == ([] if connected else ["init local", "shutdown"])
-    probes = [("probe", "one", 0), ("probe", "two", 0)]
+    probes = [("probe", "one", 0, 1), ("probe", "two", 0, 1)]
     assert ray.submitted[:2] == probes
-    assert set(ray.submitted[2:]) <= {("run_attempt", "two", 1), ("run_attempt", "one", 0)}
+    here = {("run_attempt", "one", 0, 3)} if apart else set()  # tasks that need files of others
+    assert set(ray.submitted[2:]) <= {("run_attempt", "two", 1, 3), *here}
     assert sum(name == "run_attempt" for name, *_ in ray.submitted) >= 3
     assert not list(tmp_path.rglob(".attempt-*"))
 
@@ -235,6 +239,69 @@ def test_a_probe_answers_with_what_its_node_sees(tmp_path: Path, monkeypatch: py
     assert probe(folder, "u", "n", [], "/nowhere") == NodeProbe(version, True, [])
     assert token_file("/f", "t", "n") == "/f/.t-n"
     assert probe("/nowhere", "t", "n", [str(tmp_path / "in.tar")], folder) == NodeProbe(version, False, [])
+
+
+def test_a_file_that_a_node_wrote_must_be_visible_here(ray: Ray, tmp_path: Path) -> None:
+    cluster: Any = backend_of("ray", None)
+    ray.run = lambda *_: NodeProbe(ray_module.__version__, True, [])  # type: ignore[method-assign]
+    assert cluster.shares(str(tmp_path), []) == "host-one (one)"
+
+
+def test_an_address_at_which_nobody_listens_is_an_error_before_ray_waits_for_it(ray: Ray) -> None:
+    with nobody_listens() as port, pytest.raises(WorkerError) as caught:
+        _ = backend_of("ray", f"127.0.0.1:{port}").cpus
+    assert caught.value.message == f"there is no Ray cluster at 127.0.0.1:{port}: Connection refused"
+    assert caught.value.hint == "see ray status, or leave out --address to start one on this machine"
+    assert ray.calls == []
+
+
+def test_connecting_leaves_the_handler_of_sigterm_alone(ray: Ray) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    _ = backend_of("ray", "head:x").cpus
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert ray.calls == ["init head:x"]
+
+
+class Writing(NamedTuple):
+    """A task that writes files to the folder of its attempt."""
+
+    files: dict[str, bytes]
+    fails: bool = False
+
+    def run(self, context: Any) -> str:
+        context.on_bytes(7)
+        for name, data in self.files.items():
+            Path(context.scratch, name).write_bytes(data)
+        if self.fails:
+            raise SourceError("wrong")
+        return "result"
+
+    def needs_folder(self, context: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("carried", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_files_of_an_attempt_arrive_in_the_working_folder(
+    carried: bool, fails: bool, ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "far").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "far"))
+    ray.apart = {"two"} if carried else set()
+    engine: Any = backend_of("ray", None).engine(1, carries=True, inputs=[])
+    engine.start(Context(tmp_path / "work"))
+    moved, replace = list[str](), os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(os.path.basename(new)), replace(old, new)))
+    engine.submit(Writing({"a": b"bytes", "b": b"", "c": b"x"}, fails))
+    (outcome,) = engine.wait(0)
+    assert (outcome.result, str(outcome.error), engine.bytes_read) == (
+        (None, "wrong", 7) if fails else ("result", "None", 7)
+    )
+    files = {path.name: path.read_bytes() for path in (tmp_path / "work").iterdir()}
+    assert files == ({} if fails else {"a": b"bytes", "b": b"", "c": b"x"})
+    assert moved == ([] if fails else ["c", "b", "a"])  # an index after the spool that it describes
+    assert os.listdir(tmp_path / "far") == []
 
 
 def test_cpus_are_those_of_the_cluster_and_threads_those_of_its_largest_node(ray: Ray) -> None:
