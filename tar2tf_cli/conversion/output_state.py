@@ -20,7 +20,7 @@ from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.sharding import InputRange, PlannedShard, ShardPlanner, ShardReport
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, pack_columns, unpack_columns
 from tar2tf_cli.conversion.working_folder import WorkingFolder
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, count, few
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, write_whole
@@ -329,18 +329,18 @@ class Decision:
         if self.finished:
             return "up to date", "up to date: nothing to do"
         if self.sealed:
-            return "continue", f"would continue an interrupted run that finished {len(self.sealed):,} shards"
+            return "continue", f"would continue an interrupted run that finished {count(len(self.sealed), 'shard')}"
         if self.published:
             return (
                 "continue",
-                f"would continue a killed run, and compare {len(self.published):,} files that it left",
+                f"would continue a killed run, and compare {count(len(self.published), 'file')} that it left",
             )
         if self.changes:
             return "update", f"would update: {self.changes}"
         if self.everything:
             return "update", f"would convert everything again: {self.everything}"
         if replaced := sorted(self.replaceable | self.stale):
-            return "overwrite", f"would replace {len(replaced):,} existing files ({few(replaced)})"
+            return "overwrite", f"would replace {count(len(replaced), 'existing file')} ({few(replaced)})"
         return "new", ""
 
 

@@ -276,6 +276,8 @@ def _list(manifest: Manifest, entries: Sequence[ShardEntry]) -> str:
 
 def _has_records(name: str) -> bool:
     """Whether a file begins with a record."""
+    if not os.path.isfile(name):  # opening a pipe would wait for its writer
+        return False
     try:
         with open(name, "rb") as file:
             head = file.read(12)
