@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tar2tf_cli.errors import RemoteError, UsageError
 from tar2tf_cli.ops.func import Func
 from tar2tf_cli.remote.stream import Settings
+from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.conversion import Conversion, Input
 
 
@@ -148,3 +150,56 @@ def test_only_tars_are_converted_there(tmp_path: Any) -> None:
 def test_invalid_settings_are_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Settings.load(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"drop_duplicates": True}, "--drop-duplicates"),
+        ({"group_by": "steps"}, "--group-by"),
+        ({"input": Input("ais://b", join="more.csv")}, "--join"),
+        ({"input": Input("ais://b", key="<n>")}, "--key"),
+        ({"input": Input("ais://b", keys="keys.txt")}, "--keys"),
+        ({"split": "a=1", "split_by": "cls", "output": "<split>.record"}, "--split-by"),
+        ({"split": "a=1", "stratify": "cls", "output": "<split>.record"}, "--stratify"),
+        ({"drop_duplicates": True, "input": Input("ais://b", key="<n>")}, "--drop-duplicates"),
+    ],
+)
+def test_an_option_that_does_not_work_there_is_named(options: dict[str, Any], flag: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        of(**options)
+    assert caught.value.message == f"{flag} does not work in a cluster"
+    assert caught.value.hint == f"leave out {flag}, or convert without --remote-exec"
+
+
+@pytest.mark.parametrize("missing", ["version", "spec", "keys"])
+def test_settings_without_a_part_are_none(missing: str) -> None:
+    whole = json.loads(of().text)
+    del whole[missing]
+    with pytest.raises(UsageError) as caught:
+        Settings.load(json.dumps(whole))
+    assert caught.value.message == "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"
+
+
+def test_settings_of_another_version_are_answered_with_what_to_do() -> None:
+    with pytest.raises(UsageError) as caught:
+        Settings.load('{"version":"0.0.1","spec":{},"keys":false}')
+    assert caught.value.message == f"the settings were made by tar2tf 0.0.1, but this is {__version__}"
+    assert caught.value.hint == "use an image with the version of the client"
+
+
+def test_every_fault_of_settings_is_named() -> None:
+    text = of().text.replace('"spec":{}', '"spec":{"opps":[],"limit":"many"}')
+    with pytest.raises(UsageError) as caught:
+        Settings.load(text)
+    assert caught.value.message == (
+        "TAR2TF_ETL_SETTINGS: there is no key 'opps'; did you mean 'ops'?; limit must be a whole number, not 'many'"
+    )
+
+
+def test_a_function_that_is_not_in_a_file_is_refused_with_the_next_step() -> None:
+    for options in ({"ops": ["func:os:getcwd"]}, {"example_ops": [Func(len)]}, {"record_to_example": len}):
+        with pytest.raises(RemoteError) as caught:
+            of(**options)
+        assert caught.value.message == "a cluster runs functions of a file only: func:FILE.py:NAME"
+        assert caught.value.hint == "write the function into a file, or convert without --remote-exec"

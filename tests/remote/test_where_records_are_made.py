@@ -20,13 +20,14 @@ from shards import PHOTOS
 from tar2tf_cli import Events
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote import cluster_backend, cluster_samples
 from tar2tf_cli.remote import transformers as transformers_module
 from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.remote.transformers import Transformers, of_cluster
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import open_source, retries
+from tar2tf_cli.stores import open_source, open_store, retries
 
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
 
@@ -474,3 +475,144 @@ def test_durations_are_written_as_go_reads_them() -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("1m30s", 90), ("2h0m0.5s", 7200.5), ("500ms", 0.5)])
 def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
     assert transformers_module.seconds_of(text) == seconds
+
+
+OF_A_RUN = {
+    "name": "mine",
+    "init_timeout": "1s",
+    "runtime": {"env": [{"name": "TAR2TF_ETL_FOR_A_RUN", "value": "somewhere 1"}]},
+}
+OF_A_USER = {"name": "mine", "runtime": {"env": []}}
+AT_INPUT = "GET /v1/objects/b/a.tar?provider=ais&etl_name=mine"
+LOGS = "tar2tf etl logs mine shows the logs of its pods"
+LONGER = "make it with a longer time for each object: tar2tf etl init --object-timeout SECONDS"
+
+
+def answered(server: str) -> Transformers:
+    return Transformers(open_store("ais://b", endpoint=server))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind", "message", "hint"),
+    [
+        (400, "context deadline exceeded", SourceError, "the transformer mine did not answer in time", LONGER),
+        (400, "Client.Timeout exceeded", SourceError, "the transformer mine did not answer in time", LONGER),
+        (404, "mine does not exist", Transient, "the transformer mine is not running", LOGS),
+        (404, "ETL mine doesn't exist", Transient, "the transformer mine is not running", LOGS),
+        (400, "connection refused", Transient, "connection refused", LOGS),
+        (503, "busy", Transient, "the server answered 503: busy", LOGS),
+        (400, "bad name", SourceError, "the server answered 400: bad name", None),
+    ],
+)
+def test_a_refusal_of_a_transformer_is_told_with_the_next_step(
+    status: int,
+    words: str,
+    kind: type[Exception],
+    message: str,
+    hint: str | None,
+    server: str,
+    cluster: type[Cluster],
+) -> None:
+    cluster.answers = {AT_INPUT: (status, words), "GET /v1/etl": (200, [{"id": "mine", "stage": "Running"}])}
+    with pytest.raises((SourceError, Transient)) as caught:
+        answered(server).fetch(OF_A_USER, OBJECT)  # type: ignore[arg-type]
+    found: Any = caught.value
+    assert isinstance(found, kind)
+    assert (getattr(found, "message", str(found)), found.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("made_of", "stages", "asked"),
+    [
+        (OF_A_USER, [{"id": "mine", "stage": "Running"}], []),
+        (OF_A_USER, [{"id": "mine", "stage": "Aborted"}], ["POST /v1/etl/mine/start"]),
+        (OF_A_USER, [], []),
+        (OF_A_RUN, [{"id": "other", "stage": "Running"}], ["PUT /v1/etl"]),
+        (OF_A_RUN, [{"id": "mine", "stage": "Aborted"}], ["POST /v1/etl/mine/start"]),
+        (OF_A_RUN, [{"id": "mine", "stage": "Initializing"}], []),
+    ],
+)
+def test_a_transformer_whose_pod_has_ended_is_started_and_one_of_this_run_made_again(
+    made_of: dict[str, Any], stages: list[dict[str, str]], asked: list[str], server: str, cluster: type[Cluster]
+) -> None:
+    cluster.answers = {AT_INPUT: (404, "mine does not exist"), "GET /v1/etl": (200, stages)}
+    with pytest.raises(Transient, match=r"^the transformer mine is not running$"):
+        answered(server).fetch(made_of, OBJECT)  # type: ignore[arg-type]
+    assert [request for request, _ in cluster.asked] == [AT_INPUT, "GET /v1/etl", *asked]
+    assert all(body == made_of for request, body in cluster.asked if request == "PUT /v1/etl")
+
+
+def test_one_that_cannot_be_started_again_says_why(server: str, cluster: type[Cluster]) -> None:
+    cluster.answers = {
+        "GET /v1/etl": (200, [{"id": "mine", "stage": "Aborted"}]),
+        "POST /v1/etl/mine/start": (403, "no permission"),
+    }
+    with pytest.raises(Transient) as caught:
+        answered(server).revive(OF_A_USER)  # type: ignore[arg-type]
+    why = "the cluster does not let you use transformers (403): no permission"
+    assert str(caught.value) == f"the transformer mine is not running: {why}"
+
+
+def test_a_transformer_that_is_not_known_cannot_be_deleted(server: str, cluster: type[Cluster]) -> None:
+    cluster.answers = {
+        "GET /v1/etl": (200, [{"id": "other", "stage": "Running"}]),
+        "DELETE /v1/etl/mine": (404, "mine does not exist"),
+    }
+    with pytest.raises(RemoteError, match="mine"):
+        answered(server).delete("mine")
+    assert "PUT /v1/etl" not in [request for request, _ in cluster.asked]
+
+
+def test_logs_are_those_of_each_target(server: str, cluster: type[Cluster]) -> None:
+    logs = [{"target_id": "t1", "logs": "YcO8Cg=="}, {"target_id": "t2", "logs": "/w=="}]
+    cluster.answers = {"GET /v1/etl/mine/logs": (200, logs)}
+    assert answered(server).logs("mine") == {"t1": "aü\n", "t2": "\ufffd"}
+
+
+def test_what_is_no_json_is_no_cluster() -> None:
+    class Stranger(QuietHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+    with serving(Stranger) as url, pytest.raises(SourceError) as caught:
+        answered(url).stages()
+    message = "the endpoint is not an AIStore cluster: Expecting value: line 1 column 1 (char 0)"
+    assert (caught.value.message, caught.value.shard) == (message, url)
+
+
+@pytest.mark.parametrize(
+    ("owner", "killed"), [("", False), ("elsewhere 1", False), ("HERE 1", False), ("HERE x", False), ("HERE 0", False)]
+)
+def test_a_transformer_of_a_run_elsewhere_or_still_running_is_not_abandoned(owner: str, killed: bool) -> None:
+    here, _, number = transformers_module.this_process().rpartition(" ")
+    assert number == str(os.getpid())
+    made_of: Any = {"runtime": {"env": [{"name": "TAR2TF_ETL_FOR_A_RUN", "value": owner.replace("HERE", here)}]}}
+    assert transformers_module.is_abandoned(made_of) is killed
+
+
+def test_one_of_a_process_of_another_user_is_not_abandoned_and_one_of_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_of: Any = {"runtime": {"env": [{"name": "TAR2TF_ETL_FOR_A_RUN", "value": transformers_module.this_process()}]}}
+    for error, abandoned in ((PermissionError(), False), (ProcessLookupError(), True), (None, False)):
+
+        def kill(number: int, signal: int, error: OSError | None = error) -> None:
+            assert (number, signal) == (os.getpid(), 0)
+            if error:
+                raise error
+
+        monkeypatch.setattr(os, "kill", kill)
+        assert transformers_module.is_abandoned(made_of) is abandoned
+
+
+def test_a_system_that_does_not_say_which_process_this_is_gives_a_name_that_no_other_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def readlink(path: str) -> str:
+        raise OSError
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    first, second = transformers_module.this_process(), transformers_module.this_process()
+    assert re.fullmatch(rf"unknown [0-9a-f]{{16}} {os.getpid()}", first)
+    assert first != second
