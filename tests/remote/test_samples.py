@@ -14,7 +14,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.store import Body
 from tar2tf_cli.api.values import KEY
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError
+from tar2tf_cli.errors import DamagedShardError, Lost, SampleError, SourceError, Tar2tfError
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadPlan
 from tar2tf_cli.formats.example import FRAMING, Encoder, frame
 from tar2tf_cli.formats.files import RecordFile
@@ -203,3 +203,22 @@ def test_what_can_be_made_of_bytes_is_sent_as_bytes_and_arrives_bit_for_bit(name
     assert (arrived.dtype, arrived.shape) == (array.dtype.newbyteorder("="), array.shape)
     assert arrived.tobytes() == array.astype(arrived.dtype).tobytes()
     assert (len(message) < array.size + 300) == (shrinks or array.itemsize == 1)
+
+
+def test_damage_that_the_cluster_skipped_is_told_with_what_was_lost(tmp_path: Path) -> None:
+    report = InputReport(samples=1)
+    lost = Lost(1024, 1536, 512)
+    where = {"shard": "o", "key": "k", "member": "k.jpg", "offset": 1024}
+    report.errors.append({**where, "message": "is damaged", "lost": lost.to_json()})
+    with RecordFile(str(tmp_path / "answer")) as file:
+        writer = StreamWriter(file, keys=False, settings=SETTINGS.digest)
+        message = encoded({KEY: "a", "jpg": b"x"})
+        writer.add("a", frame([message], len(message)), len(message) + FRAMING)
+        writer.finish(report, 1)
+    faults = list[Any]()
+    source = Fetched({"a": [(tmp_path / "answer").read_bytes()]})
+    found = source.samples(ObjectInfo("a", 1, "1"), InputReport(), faults.append)
+    assert [sample["jpg"] for _, sample in found] == [b"x"]
+    (fault,) = faults
+    assert (type(fault), fault.message, fault.kind, fault.lost) == (DamagedShardError, "is damaged", "damaged", lost)
+    assert (fault.shard, fault.key, fault.member, fault.offset) == ("ais://tar2tf/a", "k", "k.jpg", 1024)

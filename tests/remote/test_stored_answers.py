@@ -212,6 +212,20 @@ def test_an_input_that_changed_meanwhile_is_an_error(store: Callable[..., Any], 
         store(Stored(ObjectInfo("x", len(RECORDS), "1")), now=now)
 
 
+@pytest.mark.parametrize(
+    ("listed", "size", "counted"),
+    [(INPUT, 100, [100]), (ObjectInfo("a.tar", None, None), 99, [99]), (ObjectInfo("a.tar", None, "v1"), None, [0])],
+)
+def test_the_bytes_of_an_input_are_counted_once_its_records_are_known_to_be_of_it(
+    listed: ObjectInfo, size: int | None, counted: list[int]
+) -> None:
+    found: list[int] = []
+    source = RemoteSource(Transformers(Stored(INPUT)), SETTINGS, {}, INPUT)  # type: ignore[arg-type]
+    source.check_input(listed, size, found.append)
+    source.check_input(listed, size, None)
+    assert found == counted
+
+
 def test_an_input_of_another_size_than_was_read_is_an_error(store: Callable[..., Any]) -> None:
     with pytest.raises(SourceError, match="changed while it was being read"):
         store(Stored(ObjectInfo("x", len(RECORDS), "1")), {**END, "size": 99})
