@@ -219,3 +219,47 @@ def test_a_file_of_examples_takes_no_template_has_rows_and_must_not_change(tmp_p
         with pytest.raises(SourceError) as empty:
             read_it()
         assert str(empty.value) == f"{path}: has no rows; list one example per line"
+
+
+class Taking(Odd):
+    """Takes some arguments in one method, and all in another."""
+
+    taken: list[tuple[str, dict[str, object]]] = []  # noqa: RUF012
+
+    def load(self, size: int = 0) -> None:  # type: ignore[override]  # only some
+        self.taken.append(("load", {"size": size}))
+
+    def split(self, **arguments: object) -> None:
+        self.taken.append(("split", arguments))
+
+
+class Strict(Odd):
+    """Takes one argument."""
+
+    def load(self, size: int = 0) -> None:  # type: ignore[override]  # only one
+        pass
+
+
+def test_methods_get_the_arguments_that_they_accept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,yes\n")
+    Taking.taken.clear()
+    source = ExamplesSource(str(path), Taking, {"size": 3, "other": 4})
+    assert len([*source.samples(source.list(())[0], InputReport(), pytest.fail)]) == 1
+    assert Taking.taken == [("load", {"size": 3}), ("split", {"size": 3, "other": 4})]
+    with pytest.raises(UsageError) as raised:
+        ExamplesSource(str(path), Strict, {"size": 3, "other": 4})
+    assert raised.value.message == "no method of Strict accepts the argument 'other'"
+    assert raised.value.hint == "its methods are from_csv_row, load, split"
+
+
+def test_a_list_of_examples_is_known_by_the_fields_and_source_of_its_class(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,yes\n")
+    info = ExamplesSource(str(path), Odd, {}).listing_info()
+    assert info.documents == {"examples.csv": None}
+    assert info.identity["fields"] == Odd.fields()
+    assert {*info.identity} == {"fields", "digest"}
+    other = ExamplesSource(str(path), Taking, {}).listing_info()
+    assert other.identity == info.identity
+    assert ExamplesSource(str(path), AllTypes, {}).listing_info().identity["digest"] != info.identity["digest"]

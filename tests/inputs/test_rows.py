@@ -340,6 +340,52 @@ def test_rows_have_keys_types_and_files_also_if_their_values_are_bytes() -> None
     assert str(raised.value) == "the content of the column 'image' is not an image; image:file takes any file"
 
 
+def test_content_must_be_of_the_family_of_its_suffix() -> None:
+    files = RowFiles("", None, no_options)
+    contents = {
+        "jpg": (jpeg(photo(8, 8)), "an image"),
+        "wav": (b"RIFF\0\0\0\0WAVE", "a sound"),
+        "opus": (b"OggS", "a sound"),
+        "mp4": (b"\0\0\0\x20ftypmp42", "a video"),
+        "npy": (b"\x93NUMPY", "an npy file"),
+        "npz": (b"PK\x03\x04" + bytes(22) + b"\x05\0\0\0a.npy", "an npz file"),
+        "txt": (b"text", ""),
+        "file": (b"", ""),
+    }
+    for suffix, (data, family) in contents.items():
+        columns = {"x": Column("c", suffix)}
+        assert entries_of_row(columns, files, "1", {"c": data}) == {"__key__": "1", "x": data}
+        for other in (b"more text", b""):
+            if family:
+                with pytest.raises(SampleError) as raised:
+                    entries_of_row(columns, files, "1", {"c": other})
+                assert raised.value.message == f"the content of the column 'c' is not {family}"
+                assert raised.value.hint == "c:file takes any file"
+            else:
+                assert entries_of_row(columns, files, "1", {"c": other})["x"] == other
+
+
+def test_inputs_have_the_sizes_of_rows_and_files_and_versions_that_change_with_them(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    path = tmp_path / "t.csv"
+    path.write_text("c\na\nnone\na\n")
+
+    def listed(**columns: Column) -> tuple[int | None, object]:
+        (item,) = source(path, columns).list(())
+        return item.size, item.version
+
+    rows, with_files = listed(), listed(x=Column("c", "file"))
+    assert (rows[0], with_files[0]) == (9, 9 + 2 * 3)
+    assert rows[1] != with_files[1]
+    assert listed(x=Column("c", "file")) == with_files
+    os.utime(tmp_path / "a", ns=(1, 1))
+    assert listed() == rows
+    assert listed(x=Column("c", "file"))[1] != with_files[1]
+    path.write_text("c\n\na\nnone\nb\n")
+    assert listed()[0] == rows[0]
+    assert listed()[1] != rows[1]
+
+
 # --- Files that cells name ---
 
 
