@@ -18,7 +18,8 @@ from make_bytes import tar_of
 from shards import write_tar
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats.example import frame
-from tar2tf_cli.inputs.joined import Joined, JoinedShards, JoinedTables, is_table
+from tar2tf_cli.inputs.joined import Joined, JoinedParquet, JoinedShards, JoinedTables, SampleRange, is_table
+from tar2tf_cli.inputs.parquet import ParquetFiles
 from tar2tf_cli.inputs.rows import TableFiles
 from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.ops.select import Select, to_selection
@@ -194,3 +195,40 @@ def test_tables_are_told_from_shards_by_name_or_content(tmp_path: Path) -> None:
     assert is_table("s3://bucket/a.tsv")
     assert not is_table("s3://bucket/a.tar")
     assert not is_table("s3://bucket")
+
+
+def test_rows_of_parquet_files_are_found_by_keys_of_any_kind(tmp_path: Path) -> None:
+    pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+
+    def parquet(*keys: Any, **options: Any) -> JoinedParquet:
+        (tmp_path / "p").mkdir(exist_ok=True)
+        for number, some in enumerate(keys):
+            values = pa.table({"key": some, "n": [f"{number} {place}" for place in range(len(some))]})
+            pq.write_table(values, tmp_path / f"p/{number}.parquet", row_group_size=20_000)
+        return JoinedParquet(ParquetFiles(str(tmp_path / "p")), None, **options)
+
+    many = [f"k{number}" for number in range(45_000)]  # several groups, each of several parts
+    with closing(parquet(many, ["a", "b"])) as joined:
+        assert joined.size() == 45_002
+        for key, values in (("k0", "0 0"), ("k8192", "0 8192"), ("k19999", "0 19999"), ("k20000", "0 20000")):
+            assert entries(joined, key) == [{"n": values.encode()}]
+        assert entries(joined, "k44999") == [{"n": b"0 44999"}]
+        assert entries(joined, "b") == [{"n": b"1 1"}]
+        assert entries(joined, "c") == []
+        places = [SampleRange(0, 2, 4999), SampleRange(1, 0, 0), SampleRange(0, 0, 1)]
+        assert [sample["n"] for sample in joined.read_all(places)] == [b"0 44999", b"1 0", b"0 1"]
+    with closing(parquet([7, 8], [b"\xff", b"9"])) as joined:
+        found = [entries(joined, key) for key in ("7", "8", "\udcff", "9")]
+        assert found == [[{"n": text}] for text in (b"0 0", b"0 1", b"1 0", b"1 1")]
+    with closing(parquet(["a", "b"], ["b", "a"], many=True)) as joined:
+        assert entries(joined, "a") == [{"n": b"0 0"}, {"n": b"1 1"}]
+    none = refused(parquet(["a"], ["b", "c", None]).prepare)
+    path = str(tmp_path / "p/1.parquet")
+    assert none == ("SourceError", "has no key in 'key'", path, "row 3", None, None)
+
+
+def test_a_value_that_is_no_key_is_named_with_the_option(tmp_path: Path) -> None:
+    write_tar(tmp_path / "t.tar", [("1", {"json": b'{"id": [7]}'})])
+    found = refused(shards(tmp_path / "t.tar", "json:id").prepare)
+    message = "--join-on: json:id is a list, not a text or a whole number"
+    assert found == ("SourceError", message, str(tmp_path / "t.tar"), None, 0, None)

@@ -21,6 +21,7 @@ from make_bytes import END, member, tar_of
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import READ_ONCE
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.inputs.energon_index import EnergonSample, energon_offsets, energon_samples, packed_offsets
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -446,3 +447,106 @@ def test_a_compressed_record_file_with_a_wrong_checksum_leaves_no_statistics(tmp
             reader.records.note()
         assert reader.is_unusable()
     assert (reader.report.schema.looks, len(reader.report.errors)) == ({}, 1)
+
+
+# --- Types and shapes that follow from records ---
+
+
+def inferred(described: Any, *examples: dict[str, Any]) -> tuple[dict[str, Any], list[Any], Any]:
+    """What follows for each feature, the numbers of records by the names of their features, and the ranks of arrays."""
+    looks, schema = FeatureInference(described), Schema()
+    for features in examples:
+        looks.look_at(features_of(encoded(features)))
+    looks.describe(schema)
+    return schema.looks, sorted(schema.signatures.items()), looks.forms().ranks
+
+
+def test_types_and_shapes_follow_from_all_records() -> None:
+    found = inferred(
+        {},
+        {"n": ("int64", [1]), "pair": ("float", [1, 2]), "some": ("bytes", [b"a"]), "mixed": ("int64", [1])},
+        {"n": ("int64", [2]), "pair": ("float", [1, 2]), "some": ("bytes", []), "mixed": ("float", [1.0])},
+        {"n": ("int64", [3]), "none": ("int64", [])},
+    )
+    all_names = ("mixed", "n", "pair", "some")
+    assert found == (
+        {
+            "n": ("int64", "int64", ()),
+            "pair": ("float", "float32", (2,)),
+            "some": ("bytes", "bytes", (None,)),
+            "mixed": ("mixed", "", ()),
+            "none": ("int64", "int64", (0,)),
+        },
+        [(all_names, 2), (("n", "none"), 1)],
+        {},
+    )
+
+
+def test_features_with_shapes_are_arrays_if_all_shapes_match() -> None:
+    first = {
+        "a": ("float", [1.0] * 6),
+        "a/shape": ("int64", [2, 3]),
+        "v": ("float", [1.0] * 3),
+        "v/shape": ("int64", [3]),
+        "wrong": ("float", [1.0] * 4),
+        "wrong/shape": ("int64", [5]),
+        "alone/shape": ("int64", [1]),
+        "x": ("int64", [1]),
+        "x/shape": ("float", [1.0]),
+    }
+    second = {
+        "a": ("float", [1.0] * 4),
+        "a/shape": ("int64", [4, 1]),
+        "v": ("float", [1.0] * 3),
+        "v/shape": ("int64", [3]),
+        "wrong": ("float", [1.0] * 4),
+        "wrong/shape": ("int64", [4]),
+    }
+    looks, signatures, ranks = inferred({}, first, second)
+    assert looks == {
+        "a": ("float", "float32", (None, None)),
+        "a/shape": ("int64", "int64", (2,)),
+        "v": ("float", "float32", (3,)),
+        "v/shape": ("int64", "int64", (1,)),
+        "wrong": ("float", "float32", (4,)),
+        "wrong/shape": ("int64", "int64", ()),
+        "alone/shape": ("int64", "int64", ()),
+        "x": ("int64", "int64", ()),
+        "x/shape": ("float", "float32", ()),
+    }
+    assert signatures == [(tuple(sorted(first)), 1), (tuple(sorted(second)), 1)]
+    assert ranks == {"a": 2, "v": 1, "wrong": None, "x": None}
+
+
+def test_a_manifest_describes_features_as_far_as_records_agree() -> None:
+    described = {
+        "a": {"encoding": "raw", "dtype": "uint8", "shape": [2, 2]},
+        "n": {"encoding": "int64", "dtype": "bool", "shape": []},
+        "pair": {"encoding": "float", "dtype": "float64", "shape": [2]},
+        "k/shape": {"encoding": "int64", "dtype": "int32", "shape": [2]},
+        "any": {"encoding": "float", "dtype": "float16", "shape": [None]},
+    }
+    agreeing = {
+        "a": ("bytes", [b"abcd"]),
+        "n": ("int64", [1]),
+        "pair": ("float", [1, 2]),
+        "k/shape": ("int64", [1, 2]),
+        "any": ("float", [1.0]),
+    }
+    others = {
+        "a": ("bytes", [b"a", b"b"]),
+        "n": ("float", [1.0]),
+        "pair": ("float", [1.0]),
+        "k/shape": ("int64", [1]),
+        "any": ("float", [1.0, 2.0]),
+    }
+    assert inferred(described, agreeing)[0] == {
+        name: (about["encoding"], about["dtype"], tuple(about["shape"])) for name, about in described.items()
+    }
+    assert inferred(described, agreeing, others)[0] == {
+        "a": ("bytes", "bytes", (None,)),
+        "n": ("mixed", "", ()),
+        "pair": ("float", "float32", (None,)),
+        "k/shape": ("int64", "int64", (None,)),
+        "any": ("float", "float16", (None,)),
+    }
