@@ -153,6 +153,19 @@ def test_numbers_and_arrays_of_records_are_compared_with_the_text_and_npy_of_tar
     ]
 
 
+def test_arrays_that_cannot_be_read_are_compared_as_bytes(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([{}, None]), allow_pickle=True)
+    for data in (b"\x93NUMPY\x01\x00broken", b"", b"text", file.getvalue()):
+        source = write(tmp_path / "in.tar", a_tar([("0.npy", data), ("0.txt", b"1")]))
+        assert convert(source, "-o", tmp_path / "x.record").code == 0
+        assert compared(source, tmp_path / "x.record", code=0)["same"] == 1
+        other = write(tmp_path / "other.tar", a_tar([("0.npy", data + b"1"), ("0.txt", b"1")]))
+        assert found(compared(other, tmp_path / "x.record", code=1)) == [("changed", "0", {"npy": "changed"})]
+        for path in tmp_path.glob("*x*"):
+            path.unlink()
+
+
 def test_what_becomes_a_tar_and_is_divided_again_is_equal_all_the_way(tmp_path: Path) -> None:
     ops = ("--op", "decode:jpg", "--op", "resize:jpg,8x6", "--op", "cast:jpg,uint8", "--type", "cls=int64")
     assert convert(PHOTOS, "-o", tmp_path / "a" / "x.record", *ops).code == 0

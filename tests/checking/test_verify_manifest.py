@@ -91,6 +91,20 @@ def test_a_shard_that_the_manifest_does_not_list_is_a_stray(out: Path, run: Call
     assert faults_of(ran) == [("photos-5.record", "damaged", "stray")]
 
 
+def test_a_stray_is_found_whatever_marks_of_templates_its_name_has(tmp_path: Path) -> None:
+    write(tmp_path / "in.tar", a_tar(some_members(4)))
+    for name in ("x[a]", "x*", "x?", "x{{a}}", "x%", "x@", "x\\", "[ab]/x", "a/x", "ü"):
+        folder = tmp_path / "out"
+        template = f"{name}-<>.record"
+        assert convert(tmp_path / "in.tar", "-o", folder / template, "--num-shards", "2").code == 0
+        (manifest,) = folder.rglob("_*manifest.json")
+        assert verify(manifest, workers=1).ok, name
+        shutil.copy(folder / f"{name}-1.record", stray := folder / f"{name}-9.record")
+        faults = [(file.path, fault.message) for file in verify(manifest, workers=1).files for fault in file.faults]
+        assert faults == [(str(stray), "the manifest does not list this shard")]
+        shutil.rmtree(folder)
+
+
 def test_a_gap_in_the_manifest_itself_is_found(out: Path, run: Callable[..., Ran]) -> None:
     (out / "photos-2.record").unlink()
     path = edit(manifest_of(out), lambda whole: whole["shards"].pop(1))

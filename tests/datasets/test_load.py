@@ -142,6 +142,22 @@ def test_messages_that_are_no_examples_are_given_as_they_are(compression: str, t
     assert parts == [messages[::2], messages[1::2]]
 
 
+@pytest.mark.parametrize("suffix", ["record", "record.gz"])
+def test_records_of_a_server_are_all_read_in_order_however_many_and_large_they_are(
+    suffix: str, tmp_path: Path, web: FaultyServer
+) -> None:
+    sizes = [1] * 255 + [1] * 258 + [1 << 19, 1 << 19, 1, 1 << 20, 1, (1 << 20) - 1, 1]
+    records = [b"\xff%d " % number + bytes(size) for number, size in enumerate(sizes)]
+    write(tmp_path / "in.record", framed(*records))
+    assert tar2tf("convert", tmp_path / "in.record", "-o", tmp_path / "out" / f"x.{suffix}").returncode == 0
+    for path in (tmp_path / "out").iterdir():
+        web.objects[f"out/{path.name}"] = path.read_bytes()
+    manifest = f"{web.url}/out/_x-manifest.json"
+    assert list(load_dataset(manifest).as_numpy_iterator()) == records
+    batches = load_dataset(manifest, batch=100).as_numpy_iterator()
+    assert [record for batch in batches for record in batch] == records
+
+
 def test_a_folder_stands_for_its_manifest_as_it_does_for_open_records(manifest: Path, web: FaultyServer) -> None:
     for path in manifest.parent.iterdir():
         web.objects[f"out/{path.name}"] = path.read_bytes()
