@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from make_bytes import npy
 from shards import PHOTOS
 from tar2tf_cli import diff
 from tar2tf_cli.formats.example import Encoder, float_list, int64_list
@@ -125,11 +126,6 @@ def test_shards_of_a_manifest_are_in_the_order_of_their_numbers(tmp_path: Path) 
 
 
 def test_numbers_and_arrays_of_records_are_compared_with_the_text_and_npy_of_tars(tmp_path: Path) -> None:
-    def npy(array: Any) -> bytes:
-        file = io.BytesIO()
-        np.save(file, array)
-        return file.getvalue()
-
     arrays = [np.arange(6, dtype=np.int32).reshape(2, 3), np.ones((2, 2), np.uint8), np.array([0.5, -1], np.float16)]
     samples: Samples = [
         (f"{number}", {"npy": npy(array), "cls": b" %d\n" % -number, "w": b"[1, 2.5]", "txt": b"%d" % number})
@@ -164,6 +160,12 @@ def test_arrays_that_cannot_be_read_are_compared_as_bytes(tmp_path: Path) -> Non
         assert found(compared(other, tmp_path / "x.record", code=1)) == [("changed", "0", {"npy": "changed"})]
         for path in tmp_path.glob("*x*"):
             path.unlink()
+    right = write(tmp_path / "right.tar", a_tar([("0.npy", npy(np.arange(3))), ("1.npy", npy(np.arange(4)))]))
+    assert convert(right, "-o", tmp_path / "x.record", "--op", "decode:npy").code == 0
+    for data in (b"\x93NUMPY\x01\x00broken", b"", file.getvalue()):
+        wrong = write(tmp_path / "wrong.tar", a_tar([("0.npy", npy(np.arange(3))), ("1.npy", data)]))
+        (difference,) = found(compared(wrong, tmp_path / "x.record", code=1))
+        assert difference == ("changed", "1", {"npy": "changed", "npy/shape": "only_in_b"})
 
 
 def test_what_becomes_a_tar_and_is_divided_again_is_equal_all_the_way(tmp_path: Path) -> None:

@@ -169,7 +169,10 @@ MATROSKA: dict[str, tuple[bytes, tuple[Any, ...]]] = {
     "no duration": (segment(TRACKS, CLUSTER), ((64, 32), None, 3)),
     "no blocks": (segment(SECONDS, TRACKS), ((64, 32), 2.5, None)),
     "sound": (segment(SECONDS, element(0x1654AE6B, entry(1)), CLUSTER), ((), 2.5, None)),
-    "an invalid number after the first cluster": (segment(SECONDS, TRACKS, CLUSTER) + b"\0" * 9, ((64, 32), 2.5, None)),
+    "an invalid number after the first cluster": (
+        segment(SECONDS, TRACKS, CLUSTER) + b"\0" * 18,
+        ((64, 32), 2.5, None),
+    ),
     "a number that is cut off": (segment(SECONDS, TRACKS, CLUSTER) + b"\x1f", ((64, 32), 2.5, None)),
 }
 

@@ -169,13 +169,13 @@ NEW = "  tar2tf convert IN -o 'new-<>.tar'"
 REFUSED = [
     (
         "x.tar",
-        a_tar([*members(60, 2), *members(3, 1)]),
+        a_tar([*members(60, 2), *members(3, 1), *members(70, 1)]),
         "x.tar: the key '0003' is also that of a sample in train-000.tar; Energon needs other keys\n"
         f"{NEW} --key '<input>/<key>' makes keys that differ",
     ),
     (
         "x.tar",
-        a_tar([*members(50, 3), *members(51, 1)]),
+        a_tar([*members(50, 3), *members(51, 1), *members(70, 1)]),
         f"x.tar: the members of the sample '0051' are not adjacent\n{NEW} writes tars in which they are",
     ),
     ("x.tar", a_tar([("nothing", b"")]), "./x.tar: has no samples, and Energon reads no such tar (empty)"),
