@@ -317,3 +317,11 @@ def test_no_more_files_than_a_share_are_open_at_once(tmp_path: Path, monkeypatch
     for _ in range(3):
         assert [ranges.read(item, 0, 9) for item in items] == [b"a", b"b", b"c"]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_is_located_in_its_folder_and_an_absolute_path_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"x")
+    for source in (open_source(f"{tmp_path}/"), open_source(str(tmp_path)), open_source(str(tmp_path / "x.tar"))):
+        assert source.locate("x.tar") == str(tmp_path / "x.tar")
+        assert source.locate("/elsewhere/y.tar") == "/elsewhere/y.tar"
+        assert [*source.find(["x.tar", str(tmp_path / "x.tar"), "y.tar"])] == ["x.tar", str(tmp_path / "x.tar")]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, Store
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.stores import connection_options
 
@@ -49,3 +53,39 @@ def test_an_endpoint_is_that_of_a_cluster_or_of_each_bucket(url: str, output: st
     conversion = Conversion(url, Output(f"{output}/x.record"))
     found = connection_options(url, conversion, "http://host")["endpoint"]
     assert found == ("http://host" if has_it else None)
+
+
+class ReadOnly(Store):
+    """A store of nothing."""
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        return []
+
+    def head(self, name: str) -> None:
+        return None
+
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
+        raise NotImplementedError
+
+    def locate(self, name: str) -> str:
+        return name
+
+
+@pytest.mark.parametrize(
+    "write", [lambda store: store.put("x", "y"), lambda store: store.copy("x", "y"), lambda store: store.remove("x")]
+)
+def test_a_store_that_cannot_be_written_to_says_where_to_write(write: Callable[[Store], None]) -> None:
+    with pytest.raises(UsageError) as caught:
+        write(ReadOnly("mine://b/f", "f/"))
+    found = caught.value
+    assert (found.message, found.shard) == ("mine:// buckets cannot be written to", "mine://b/f")
+    assert found.hint == "write to a folder, and copy its files there"
+
+
+@pytest.mark.parametrize(
+    ("output", "url", "unsigned"), [("s3://in", "s3://in", True), ("s3://in", "s3://out", False), ("in", "in", True)]
+)
+def test_only_the_input_is_read_without_credentials(output: str, url: str, unsigned: bool) -> None:
+    conversion = Conversion(Input(output, no_sign_request=True), Output("s3://out/x.record"), retry_for=5)
+    found = connection_options(url, conversion, None)
+    assert found == {"endpoint": None, "retry_for": 5, "no_sign_request": unsigned}
