@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from make_bytes import npy
-from tar2tf_cli.formats.npy import PickledError, read_array, read_arrays
+from tar2tf_cli.formats.npy import PickledError, read_array, read_arrays, read_header, to_npy
 
 
 def described(header: str, data: bytes = b"") -> bytes:
@@ -147,3 +147,35 @@ def test_an_npz_of_more_than_an_example_holds_is_refused_before_it_is_inflated()
     data[place : place + 4] = (3 << 30).to_bytes(4, "little")
     with pytest.raises(ValueError, match="more than 2 GiB"):
         read_arrays(bytes(data))
+
+
+def test_arrays_are_written_as_numpy_writes_them() -> None:
+    for shape in ((), (3,), (2, 3), (1,) * 20, (0, 7)):
+        for dtype in ("<f4", "<i8", "|u1", "|b1", "<c16"):
+            array = np.zeros(shape, dtype)
+            ours, theirs = to_npy(array), npy(array, (1, 0))
+            assert len(ours) % 64 == array.nbytes % 64
+            assert read_header(ours)[0] == read_header(theirs)[0]
+            np.testing.assert_array_equal(np.load(io.BytesIO(ours)), array)
+    swapped = np.arange(6, dtype=">i4").reshape(2, 3).T
+    assert to_npy(swapped) == to_npy(np.ascontiguousarray(swapped, "<i4"))
+    assert to_npy(np.arange(3, dtype="<i2")) == npy(np.arange(3, dtype="<i2"), (1, 0))
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format")
+def test_headers_are_text_of_their_version_and_not_too_long() -> None:
+    for name, version in (("\u00e9", (1, 0)), ("\u00e9", (3, 0)), ("\u65e5", (3, 0))):
+        array = np.zeros(2, [(name, "<i2")])
+        assert read_array(npy(array, version)).dtype.names == (name,)
+    for size in (10_000, 10_001):
+        text = "{'descr': '<i2', 'fortran_order': False, 'shape': (), }".ljust(size).encode()
+        data = b"\x93NUMPY\x01\0" + size.to_bytes(2, "little") + text + b"\x07\0"
+        if size == 10_000:
+            assert read_array(data) == 7
+        else:
+            with pytest.raises(ValueError, match=r"^the npy header is cut short or too long$"):
+                read_array(data)
+    header = b"{'descr': '\xff', 'fortran_order': False, 'shape': ()}".ljust(60)
+    odd = b"\x93NUMPY\x03\0" + (60).to_bytes(4, "little") + header
+    with pytest.raises(ValueError, match="which NumPy does not know"):
+        read_array(odd)
