@@ -8,6 +8,7 @@ import inspect
 import pickle
 import typing
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -228,3 +229,56 @@ def test_a_field_of_a_subclass_replaces_the_default_of_another_kind() -> None:
 
     assert (Base().names, Base().size) == ([], 1)
     assert (Other().names, Other().size) == ("a", {})
+
+
+def test_structs_that_are_defined_in_a_function_behave_as_standard_ones() -> None:
+    def made(dataclass: Callable[..., Any], field: Callable[..., Any]) -> list[Any]:
+        @dataclass
+        class Open:
+            name: str
+            size: int = 3
+
+        @dataclass(frozen=True)
+        class Closed:
+            name: str
+            keys: list[int] = field(default_factory=list)
+
+        @dataclass(frozen=True)
+        class More(Closed):
+            last: int = 7
+
+        @dataclass(eq=False, repr=False)
+        class Plain:
+            name: str = "x"
+
+        found: list[Any] = [repr(Open("a")), repr(More("a", [1])), Open("a") == Open("a", 3), Open("a") == Closed("a")]
+        found += [
+            More("a") == More("a"),
+            More("a", last=8) == More("a"),
+            Plain() == Plain(),
+            Plain.__repr__ is object.__repr__,
+        ]
+        found += [Closed("a").keys is Closed("a").keys, hash(Plain()) == hash(Plain())]
+        for change in (
+            lambda: hash(Open("a")),
+            lambda: hash(More("a")),
+            lambda: setattr(More("a"), "last", 1),
+            lambda: delattr(Closed("a"), "name"),
+            lambda: Open(),
+            lambda: More("a", [], 1, 2),
+            lambda: Closed(other=1),
+        ):
+            try:
+                found.append(change())
+            except (TypeError, AttributeError) as error:
+                found.append((type(error), str(error)))
+        one = Open("a")
+        one.size = 4
+        del one.name
+        return [*found, vars(one), *(Open(str(number)).name for number in range(250))]
+
+    ours, theirs = made(structs.dataclass, structs.field), made(dataclasses.dataclass, dataclasses.field)
+    calls = slice(14, 17)  # whose messages name the function otherwise
+    assert [kind for kind, _ in ours[calls]] == [kind for kind, _ in theirs[calls]] == [TypeError] * 3
+    del ours[calls], theirs[calls]
+    assert ours == theirs

@@ -32,6 +32,7 @@ from tar2tf_cli.formats.image.geometry import (
     follow_points,
     mirrored,
     move_edges,
+    oriented,
     placed,
     rotated,
     scaled,
@@ -389,3 +390,43 @@ def test_masks_follow_their_image_and_must_have_its_size() -> None:
     assert moved.tolist() == [[9, 9, 9], [2, 3, 9], [5, 6, 9]]
     message = "the mask has 2x3 pixels, but its image 3x2 (height x width)"
     assert refused(follow_mask, mask, [mirrored((3, 2))]) == ("ValueError", message)
+
+
+def test_orientations_of_exif_turn_and_mirror_maps_as_they_do_images() -> None:
+    size = (4, 6)
+    mask = np.arange(24).reshape(size)
+    expected = {
+        1: mask,
+        2: mask[:, ::-1],
+        3: mask[::-1, ::-1],
+        4: mask[::-1],
+        5: mask.T,
+        6: mask[::-1].T,
+        7: mask[::-1, ::-1].T,
+        8: mask[:, ::-1].T,
+    }
+    corner = np.array([[1.0, 0.0, 2.0, 1.0]])  # the pixel in row 0 and column 1, which is 1
+    for orientation, turned in expected.items():
+        move = oriented(size, orientation)
+        assert (move.after, move.scale) == (turned.shape, 1)
+        np.testing.assert_array_equal(follow_mask(mask, [move]), turned)
+        ((left, top, right, bottom),) = move_edges(corner, move)
+        assert (right - left, bottom - top, turned[int(top), int(left)]) == (1, 1, 1)
+    assert oriented(size, 0) == oriented(size, 9) == oriented(size, 1)
+
+
+def test_masks_are_scaled_pasted_and_turned_by_nearest_pixels() -> None:
+    mask = np.arange(1, 13).reshape(3, 4)
+    doubled = mask.repeat(2, axis=0).repeat(2, axis=1)
+    assert follow_mask(mask, [scaled((3, 4), (6, 8))]).tolist() == doubled.tolist()
+    pasted = follow_mask(mask, [placed((3, 4), (6, 8), (9, 10), 2, 1)], fill=-1)
+    assert pasted[2:8, 1:9].tolist() == doubled.tolist()
+    assert (pasted == -1).sum() == 9 * 10 - 6 * 8
+    colours = np.stack([mask, mask + 20], axis=2)
+    assert follow_mask(colours, [scaled((3, 4), (6, 8))])[..., 1].tolist() == (doubled + 20).tolist()
+    square = np.arange(1, 26).reshape(5, 5)
+    turned = follow_mask(square, [rotated((5, 5), 45)], fill=0)
+    assert turned[2, 2] == square[2, 2]
+    assert [turned[0, 0], turned[0, 4], turned[4, 0], turned[4, 4]] == [0] * 4
+    assert turned[0, 2] == square[1, 1]
+    assert {*turned.ravel().tolist()} <= {0, *square.ravel().tolist()}
