@@ -606,7 +606,35 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         assert shard == other, "what is written of an input that is read again"
 
 
-def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> EarlierConversion:
+@pytest.mark.parametrize("change", ["none", "one more", "one less", "records", "bytes"])
+def test_sizes_have_to_be_those_of_the_shards_that_the_manifest_lists(change: str, tmp_path: Path) -> None:
+    tars: Tars = [("00", [100] * 9), ("01", [50] * 3)]
+
+    def changed(entries: list[ShardEntry]) -> list[ShardEntry]:
+        last = entries[-1]
+        return {
+            "none": entries,
+            "one more": [*entries, ShardEntry("-99", 1, 9, "crc32c:00000000")],
+            "one less": entries[:-1],
+            "records": [*entries[:-1], last._replace(records=last.records + 1)],
+            "bytes": [*entries[:-1], last._replace(bytes=last.bytes + 1)],
+        }[change]
+
+    spec = conversion(path="x-<>", records_per_shard=4)
+    if change == "none":
+        assert an_earlier(spec, tars, tars, str(tmp_path), changed).changed == []
+        return
+    with pytest.raises(ValueError, match=r"^the sizes do not add up to the shards$"):
+        an_earlier(spec, tars, tars, str(tmp_path), changed)
+
+
+def an_earlier(
+    spec: Conversion,
+    before: Tars,
+    now: Tars,
+    folder: str,
+    changed: Callable[[list[ShardEntry]], list[ShardEntry]] = list,
+) -> EarlierConversion:
     """What a conversion of other inputs published."""
     sizes = SizesFile(os.path.join(folder, "sizes"), spec)
     for number, (name, found) in enumerate(before):
@@ -615,7 +643,7 @@ def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlie
     shards = planned(spec, before)
     entries = [ShardEntry(f"{s.lane}-{s.number}", s.records, s.size, "crc32c:00000000") for s in shards]
     then, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in (before, now))
-    manifest = Manifest({}, then, entries, sizes=digest(sizes.crc))
+    manifest = Manifest({}, then, changed(entries), sizes=digest(sizes.crc))
     plan = Plan(spec, ShardSet("x", MergedSource([]), present), lanes_of(spec, present, {}))
     file = BytesIO(Path(folder, "sizes").read_bytes())
     return EarlierConversion(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)
