@@ -13,6 +13,7 @@ import subprocess
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,37 @@ def test_a_stream_that_is_too_large_is_refused_and_what_is_proposed_helps(tmp_pa
     records = open_records(tmp_path / "_new-manifest.json", raw=True)
     assert len(records) == len(data) // len(framed(record))
     assert records[-1] == record
+
+
+def test_a_stream_that_holds_other_bytes_than_when_it_was_indexed_is_damaged(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.record.gz", in_streams(partial(gzip.compress, compresslevel=0)))
+    records = open_records(path, raw=True)
+    begin = len(gzip.compress(DATA[:100], 0))
+    shorter = gzip.compress(DATA[100:1092], 0)
+    named = shorter[:3] + b"\x08" + shorter[4:10] + b"a.recor\0" + shorter[10:]  # with a name of 8 bytes
+    assert len(named) == len(gzip.compress(DATA[100:1100], 0))
+    data, times = path.read_bytes(), path.stat()
+    path.write_bytes(data[:begin] + named + data[begin + len(named) :])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DamagedShardError) as caught:
+        list(records)
+    assert (caught.value.message, caught.value.offset, caught.value.kind, caught.value.shard) == (
+        "the gzip stream has 992 bytes now, but had 1,000 before",
+        0,  # of the record
+        "gzip",
+        str(path),
+    )
+
+
+@pytest.mark.parametrize("zeros", [0, 1_000_000])
+def test_zeros_after_the_end_of_a_compressed_tar_are_no_part_of_its_last_sample(tmp_path: Path, zeros: int) -> None:
+    data = a_tar([(f"{number}.txt", b"%d" % number) for number in range(9)]) + bytes(zeros)
+    path = write(tmp_path / "a.tar.gz", in_streams(partial(gzip.compress, compresslevel=1), data))
+    for _ in range(2):
+        records = open_records(path)
+        assert [record["txt"] for record in records] == [b"%d" % number for number in range(9)]
+        assert records[8]["txt"] == b"8"
+        assert records.key("8")["txt"] == b"8"
 
 
 @pytest.mark.parametrize("cut", [1, 9, 400])
