@@ -57,6 +57,43 @@ def test_a_damaged_record_is_in_neither_list_and_counted(tmp_path: Path, run: Ca
     assert "note: 1 damaged record without a readable key, so in neither list of keys" in ran.err
 
 
+def test_records_without_a_key_are_listed_by_their_numbers(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    records = [an_example(__key__=b"a", x=1), b"\xff\xff", an_example(x=b"a"), an_example(__key__=b"d", x=1)]
+    data, third, last = framed(*records), len(framed(*records[:2])), len(framed(*records[:3]))
+    crc, length = "the CRC of the record's data does not match", "the CRC of the record's length does not match"
+    no_example = (
+        "not_an_example",
+        1,
+        len(framed(records[0])),
+        "the record is not a tf.train.Example: a number at byte 0 does not end",
+    )
+    bad_data = ("data_crc", 2, third, crc)
+    bad_length = ("length_crc", 3, last, length)
+    rest = f"{len(data) - third} bytes after the last record do not form a record"
+    cut = ("truncated", 3, last, "the file ends 3 bytes short of a record's end")
+    for damaged, messages, faults, bad, good in (
+        (data, "example", [no_example], ["x-000001"], ["a", "x-000002", "d"]),
+        (data, "any", [], [], ["a", "x-000001", "x-000002", "d"]),
+        (flipped(data, third + 13), "example", [no_example, bad_data], ["x-000001"], ["a", "d"]),
+        (flipped(data, third + 1), "any", [("length_crc", 2, third, length)], [], ["a", "x-000001", "d"]),
+        (flipped(flipped(data, third + 13), last + 1), "any", [bad_data, bad_length], [], ["a", "x-000001"]),
+        (
+            flipped(flipped(data, third + 1), last + 1),
+            "any",
+            [("trailing_garbage", 2, third, rest)],
+            [],
+            ["a", "x-000001"],
+        ),
+        (flipped(data, last + 1), "any", [bad_length], [], ["a", "x-000001", "x-000002"]),
+        (data[:-3], "any", [cut], [], ["a", "x-000001", "x-000002"]),
+    ):
+        path, lists = write(tmp_path / "x.record", damaged), (tmp_path / "bad", tmp_path / "good")
+        ran = run(path, "--bad-keys", lists[0], "--good", lists[1], "--messages", messages, "--json")
+        found = ran.json["files"][0]["faults"]
+        assert [tuple(fault[name] for name in ("kind", "record", "offset", "message")) for fault in found] == faults
+        assert [one.read_text().splitlines() for one in lists] == [bad, good]
+
+
 def test_the_keys_of_faulty_samples_and_of_all_others_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
     keys = [key.encode("utf-8", "surrogateescape") for key in ODD]
     records = [an_example(__key__=key, text=b"x") for key in keys]
