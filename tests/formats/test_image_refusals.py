@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import zlib
@@ -10,6 +11,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
@@ -24,7 +26,7 @@ from tar2tf_cli.formats.image import (
     opencv,
     resample,
 )
-from tar2tf_cli.formats.image.codecs import decode, decode_indices, decode_jpeg
+from tar2tf_cli.formats.image.codecs import decode, decode_frames, decode_indices, decode_jpeg, encode
 from tar2tf_cli.formats.image.geometry import (
     clip_edges,
     follow_boxes,
@@ -430,3 +432,59 @@ def test_masks_are_scaled_pasted_and_turned_by_nearest_pixels() -> None:
     assert [turned[0, 0], turned[0, 4], turned[4, 0], turned[4, 4]] == [0] * 4
     assert turned[0, 2] == square[1, 1]
     assert {*turned.ravel().tolist()} <= {0, *square.ravel().tolist()}
+
+
+# --- Pixels ---
+
+
+def test_indices_of_a_png_are_its_stored_levels_whatever_their_depth() -> None:
+    for color in (0, 3):
+        for depth in (1, 2, 4, 8):
+            levels = np.random.default_rng(color * 100 + depth).integers(0, 1 << depth, (33, 40, 1))
+            for interlaced in (False, True):
+                data = png(color, depth, interlaced=interlaced)
+                found = decode_indices(data, max_pixels=33 * 40)
+                assert (found.dtype, found.tolist() == levels.tolist()) == (np.uint8, True)
+
+
+def test_images_that_cannot_be_encoded_say_why() -> None:
+    array = photo(4, 5)
+    refusals = [
+        refused(encode, array, "gif"),
+        refused(encode, array, "jpeg", 0),
+        refused(encode, array, "jpeg", 101),
+        refused(encode, array.astype("uint16"), "png"),
+        refused(encode, photo(4, 5, 2), "jpeg"),
+        refused(encode, photo(4, 5, 4), "jpeg"),
+        refused(encode, np.zeros((4, 5, 5), np.uint8), "png"),
+    ]
+    assert refusals == [
+        ("ValueError", "cannot encode as gif of quality 95: jpeg or png, 1 to 100"),
+        ("ValueError", "cannot encode as jpeg of quality 0: jpeg or png, 1 to 100"),
+        ("ValueError", "cannot encode as jpeg of quality 101: jpeg or png, 1 to 100"),
+        ("ImageError", "cannot encode uint16 with 3 channels as PNG"),
+        ("ImageError", "cannot encode uint8 with 2 channels as JPEG"),
+        ("ImageError", "cannot encode uint8 with 4 channels as JPEG"),
+        ("ImageError", "cannot encode uint8 with 5 channels as PNG"),
+    ]
+    for channels in (1, 2, 3, 4):
+        np.testing.assert_array_equal(decode(encode(photo(9, 7, channels), "png")), photo(9, 7, channels))
+    assert len(encode(array, "jpeg", 1)) < len(encode(array, "jpeg", 100))
+
+
+def test_frames_are_limited_by_all_of_their_pixels() -> None:
+    frames = [PIL.Image.fromarray(noise(20, 30, 3) // np.uint8(number + 1)) for number in range(3)]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    data = file.getvalue()
+    made = decode_frames(data, max_pixels=1800)
+    assert made.shape == (3, 20, 30, 3)
+    np.testing.assert_array_equal(made, tf.io.decode_gif(data).numpy())
+    message = "3 frames of 20x30 pixels are more than the limit of 1799"
+    assert refused(lambda: decode_frames(data, max_pixels=1799)) == ("ImageError", message)
+
+
+def test_the_smallest_webp_is_decoded() -> None:
+    data = by_pillow(np.full((1, 1, 3), 200, np.uint8), "WEBP", "RGB", lossless=True)
+    assert len(data) < 40
+    assert decode(data).tolist() == [[[200] * 3]]
