@@ -250,3 +250,16 @@ def test_first_seen_finds_the_first_of_each_as_a_set_does(parts: list[list[tuple
         found = seen.among(np.array(high, np.uint64), np.array(low, np.uint64))
         assert found.tolist() == expected
         assert seen.repeated == repeated
+
+
+@pytest.mark.parametrize("path", ["x.record", "<input>.record", "x.tar"])
+def test_an_input_of_which_nothing_is_left_is_no_duplicate(path: str, tmp_path: Path) -> None:
+    for name, values in (("a", (1, 2, 1)), ("b", (9, 9)), ("c", (2, 3))):
+        samples = [(f"{name}{place}", {"cls": b"%d" % value}) for place, value in enumerate(values)]
+        write_tar(tmp_path / "in" / f"{name}.tar", samples)
+    output = Output(str(tmp_path / "out" / path))
+    given = Conversion(tmp_path / "in", output, ops=["filter:cls!=9"], drop_duplicates="cls")
+    made = convert(given, workers=1)
+    assert [one["__key__"] for one in open_records(made.manifest or "")] == [b"a0", b"a1", b"c1"]
+    asked = json.loads(Path(made.manifest or "").read_text())["skipped"]["asked"]
+    assert (made.records, asked) == (3, {"--drop-duplicates": 2, "filter:cls!=9": 2})

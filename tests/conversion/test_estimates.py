@@ -16,6 +16,7 @@ from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.preview import Estimate, estimate
 from tar2tf_cli.formats.image import codecs
+from verify_runs import a_tar, write
 
 
 def tars(folder: Path, number: int = 3, each: int = 5, size: int = 700) -> Path:
@@ -80,6 +81,16 @@ def test_rows_of_a_table_are_counted_from_those_that_are_looked_at(tmp_path: Pat
     assert found is not None
     assert found.records == pytest.approx(made.records, rel=0.02)
     assert found.bytes == pytest.approx((tmp_path / "x.record").stat().st_size, rel=0.02)
+
+
+def test_samples_that_are_regrouped_are_counted(tmp_path: Path) -> None:
+    names = [f"{sample:03d}.{ext}" for ext in ("txt", "cls") for sample in range(100)]
+    write(tmp_path / "in.tar", a_tar([(name, b"x" * 50) for name in names]))
+    given = Conversion(Input(str(tmp_path / "in.tar"), regroup=True), Output(str(tmp_path / "x.record")))
+    found = estimate(make_plan(given))
+    assert found is not None
+    assert found.records == convert(given, workers=1).records == 100
+    assert found.bytes == pytest.approx((tmp_path / "x.record").stat().st_size, rel=0.01)
 
 
 @pytest.mark.parametrize(("size", "apart"), [(3000, 0.1), (3 << 20, 0.01)])
