@@ -66,6 +66,60 @@ def test_the_format_and_the_digest_are_those_of_the_new_bytes() -> None:
     assert made["image/key/sha256"] == hashlib.sha256(made["image/encoded"]).hexdigest().encode()
 
 
+@pytest.mark.parametrize(
+    ("name", "entry", "known", "made"),
+    [
+        ("image/encoded", "image/format", b"JPEG", b"PNG"),
+        ("image/encoded", "image/format", b"jpeg", b"png"),
+        ("image/encoded", "image/format", b"Jpeg", b"png"),
+        ("image/encoded", "image/format", b"", b"png"),
+        ("image/encoded", "image/encoded/format", b"JPEG", b"PNG"),
+        ("image/encoded", "image/format", "JPEG", "JPEG"),
+        ("image/encoded", "format", b"JPEG", b"JPEG"),
+        ("jpg", "jpg/format", b"JPEG", b"PNG"),
+        ("image_raw", "image_raw/format", b"JPEG", b"JPEG"),
+        ("jpg", "jpg/key/sha256", b"0", None),
+        ("image/encoded", "image/key/sha256", b"0", None),
+        ("image/encoded", "image/key/sha256", 0, 0),
+        ("image_raw", "image_raw/key/sha256", b"0", b"0"),
+    ],
+)
+def test_the_format_keeps_its_form_and_the_digest_is_written_if_it_was_there(
+    name: str, entry: str, known: Any, made: Any
+) -> None:
+    sample = {"__key__": "a", name: np.zeros((2, 2, 3), np.uint8), entry: known}
+    (found,) = apply_ops(sample, [parse_op(f"encode:{name},png")], OpContext())
+    assert found[entry] == (hashlib.sha256(found[name]).hexdigest().encode() if made is None else made)
+    assert found.keys() == {"__key__", name, entry}
+
+
+@pytest.mark.parametrize(
+    ("size", "larger", "smaller"),
+    [
+        ((4, 6), False, False),
+        ((5, 6), True, False),
+        ((4, 7), True, False),
+        ((5, 7), True, False),
+        ((3, 6), False, True),
+        ((4, 5), False, True),
+        ((3, 5), False, True),
+        ((5, 5), True, True),
+        ((3, 7), True, True),
+    ],
+)
+def test_an_image_is_resized_only_if_a_side_is_larger_or_smaller(
+    size: tuple[int, int], larger: bool, smaller: bool
+) -> None:
+    for only_if, resized in (("larger", larger), ("smaller", smaller)):
+        for method, dtype in (("nearest", np.uint8), ("bilinear", np.float32)):
+            op = parse_op(f"resize:png,4x6,{method},only_if={only_if}")
+            pixels = np.arange(3 * size[0] * size[1], dtype=np.uint8).reshape(*size, 3)
+            (made,) = apply_ops({"__key__": "a", "png": pixels, "png/height": size[0]}, [op], OpContext())
+            assert (made["png"].shape, made["png"].dtype) == (((4, 6) if resized else size) + (3,), dtype)
+            assert made["png/height"] == (4 if resized else size[0])
+            assert resized or (made["png"] == pixels).all()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_record_of_tf_slim_is_resized_with_its_size(workers: int, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "a.tar", [(f"{n}", {"jpg": encoded((6, 10)), "cls": b"1"}) for n in range(4)])
