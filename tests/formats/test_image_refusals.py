@@ -488,3 +488,13 @@ def test_the_smallest_webp_is_decoded() -> None:
     data = by_pillow(np.full((1, 1, 3), 200, np.uint8), "WEBP", "RGB", lossless=True)
     assert len(data) < 40
     assert decode(data).tolist() == [[[200] * 3]]
+
+
+def test_frames_without_pixels_and_animations_as_one_image_are_refused() -> None:
+    frames = [PIL.Image.fromarray(noise(20, 30, 3) // np.uint8(number + 1)) for number in range(2)]
+    file = io.BytesIO()
+    frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:])
+    assert refused(decode, file.getvalue()) == ("ImageError", "the WebP is an animation, not one image")
+    screen = struct.pack("<6sHHBBB", b"GIF89a", 3, 0, 0x80, 0, 0) + bytes(6)
+    frame = struct.pack("<BHHHHB", 0x2C, 0, 0, 3, 0, 0) + b"\2\2\x4c\1\0"
+    assert refused(lambda: decode_frames(screen + frame + b";")) == ("ImageError", "damaged GIF: 0 rows of 3 pixels")

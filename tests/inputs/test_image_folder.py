@@ -798,3 +798,17 @@ def test_content_that_is_no_image_is_a_fault_that_says_what_it_is(photos):
         "is a link to a file that does not exist",
         "is a link to a file that does not exist",
     ]
+
+
+def test_a_folder_of_images_that_cannot_be_listed_is_named(photos, monkeypatch):
+    listed = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("n02"):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(SourceError) as raised:
+        ImageFolderSource(str(photos)).list(())
+    assert str(raised.value) == f"{photos}/n02: cannot be listed: Permission denied"
