@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.conversion.input_queue import InputQueue, SpoolFiles
+from tar2tf_cli.conversion.input_queue import InputQueue, InputsInOrder, SpoolFiles
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
 from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker, save_group
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores.directory import DirectorySource
@@ -93,3 +95,93 @@ def test_what_is_asked_for_is_read_in_its_turn(queue: Queues) -> None:
     for number in (5, 3, 35):
         inputs.request(number)
     assert taken(inputs) == [(3,), (5,), (30,), (35,)]
+
+
+def test_an_error_waits_for_the_results_of_earlier_inputs(queue: Queues) -> None:
+    inputs = InputsInOrder(queue([LARGE] * 5), 3)
+    assert (inputs.may_begin, inputs.frontier, inputs.finished) == (True, 0, False)
+    assert [inputs.begin() for _ in range(3)] == [(0,), (1,), (2,)]
+    assert not inputs.may_begin  # as three tasks read
+    failed = SourceError("is gone")
+    inputs.end(InputGroup((1,), error=failed))
+    assert (inputs.may_begin, inputs.next()) == (False, None)
+    inputs.check(waits=False)
+    inputs.check(waits=True)
+    inputs.end(InputGroup((0,), counts=[0], reports=[InputReport(7)]))
+    read = InputReport(7), InputUnits(0, SpoolIndex(), 0, 0)
+    inputs.add(0, *read)
+    assert inputs.next() == read
+    assert inputs.next() is None
+    inputs.check(waits=False)  # a task is still reading
+    inputs.end(InputGroup((2,), counts=[0], reports=[InputReport()]))
+    assert not inputs.may_begin
+    for waits in (False, True):
+        with pytest.raises(SourceError, match=r"^is gone$"):
+            inputs.check(waits=waits)
+    inputs.finished = True  # so that the error is about records that nobody wants
+    inputs.check(waits=False)
+    with pytest.raises(SourceError, match=r"^is gone$"):
+        inputs.check(waits=True)
+    inputs.frontier = 1
+    with pytest.raises(SourceError, match=r"^is gone$"):
+        inputs.next()
+
+
+def test_the_error_of_a_group_belongs_to_the_input_after_those_that_were_read(queue: Queues) -> None:
+    inputs = InputsInOrder(queue([SMALL] * 5, all_at_once=True), 1)
+    numbers = inputs.begin()
+    assert numbers[0] == 0
+    inputs.end(InputGroup((0, 1, 2), counts=[0, 0], reports=[InputReport()] * 2, error=SourceError("is gone")))
+    for inputs.frontier in (0, 1):
+        assert inputs.next() is None
+    inputs.frontier = 2
+    with pytest.raises(SourceError, match=r"^is gone$"):
+        inputs.next()
+
+
+def test_a_spool_is_removed_with_its_last_user(tmp_path: Path) -> None:
+    def left() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("*.spool"))
+
+    worker = Worker(TaskInputs(Conversion("in", Output("o.record")), DirectorySource(str(tmp_path)), ()), str(tmp_path))
+    for number in range(3):
+        Path(worker.path(number, "spool")).write_bytes(b"x")
+    zero, one, two = left()
+    files = SpoolFiles(worker)
+    files.need([0, 1, 0])
+    files.release({0}, still_open=set())
+    assert left() == [zero, one, two]
+    files.release({1, 0}, still_open={1})
+    assert left() == [one, two]
+    files.need([1])
+    files.hand_over([1])
+    assert left() == [one, two]
+    files.need([1])
+    files.release({1}, still_open=set())
+    assert left() == [two]
+    files.need([1])
+    files.release({1}, still_open=set())  # which is gone already
+    assert left() == [two]
+
+
+def test_an_index_is_read_from_its_file_and_said_to_be_damaged(tmp_path: Path) -> None:
+    worker = Worker(TaskInputs(Conversion("in", Output("o.record")), DirectorySource(str(tmp_path)), ()), str(tmp_path))
+    group = InputGroup((3, 4), SpoolIndex([5, 6, 7], [1, 1, 1]), [2, 1], [InputReport(2), InputReport(1)], 9)
+    save_group(worker.path(3, "index"), group)
+    files = SpoolFiles(worker)
+    assert (files.saved_group(3) is not None, files.saved_group(4), len([*files.saved_groups()])) == (True, None, 1)
+    files.unload(group)
+    (first, second) = group.parts()
+    assert [(number, units.group, units.first, units.stop) for number, _, units in (first, second)] == [
+        (3, 3, 0, 2), (4, 3, 2, 3),
+    ]  # fmt: skip
+    assert [*first[2].spool.loaded().sizes] == [5, 6, 7]
+    Path(worker.path(3, "index")).write_bytes(b"damaged")
+    other = InputGroup((3,))
+    fresh = SpoolFiles(worker)
+    assert (fresh.saved_group(3), [*fresh.saved_groups()]) == (None, [])
+    fresh.unload(other)
+    assert other.stored is not None
+    with pytest.raises(SourceError) as caught:
+        other.stored.loaded()
+    assert caught.value.sentence == "an index in the working folder was damaged; run the same command again"
