@@ -296,3 +296,69 @@ def test_a_run_that_took_over_an_equal_one_leaves_its_staged_parts(
     mine.drop_staged()
     assert sorted(bucket.objects) == [f"{STAGING}claim", f"{STAGING}other/part"]
     mine.close()
+
+
+def test_paths_are_names_in_the_bucket_and_the_working_folder_is_named_after_the_manifest(
+    bucket: Memory, sink: ObjectSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sink.inside(f"{URL}/f/t-1.record") == sink.inside("f/t-1.record") == "f/t-1.record"
+    assert sink.locate("f/t-1.record") == f"{URL}/f/t-1.record"
+    folder = sink.prepare(MANIFEST)
+    assert folder == sink.prepare(MANIFEST) != sink.prepare("f/_u-manifest.json")
+    digest = hashlib.blake2b(f"{URL}/{MANIFEST}".encode(), digest_size=6).hexdigest()
+    assert folder == f"{tmp_path}/cache/tar2tf/mem-b-f-_t-manifest-{digest}"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert sink.prepare(MANIFEST) == f"/home/me/.cache/tar2tf/mem-b-f-_t-manifest-{digest}"
+
+
+def test_walking_gives_the_objects_of_an_output_below_a_folder(bucket: Memory, tmp_path: Path) -> None:
+    names = ["f/t-1.record", "f/t-2/x.record", "f/u.record", "g/t-3.record", f"{STAGING}run/part", "t-0.record"]
+    bucket.objects = dict.fromkeys(names, b"x")
+
+    def walked(root: str, begins: str, *, nested: bool) -> list[tuple[str, bool]]:
+        sink = ObjectSink(bucket, URL)
+        sink.prepare(MANIFEST, begins)
+        return list(sink.walk(root, nested=nested))
+
+    assert walked("f", "f/t-", nested=False) == [("t-1.record", False)]
+    assert walked("f/", "f/t-", nested=True) == [("t-1.record", False), ("t-2/x.record", False)]
+    assert walked("f", "", nested=False) == [("t-1.record", False), ("u.record", False)]
+    assert walked(".", "", nested=False) == [("t-0.record", False)]
+    assert [name for name, _ in walked(".", "", nested=True)] == sorted({*names} - {f"{STAGING}run/part"})
+
+
+def test_an_object_is_known_from_one_listing_or_as_it_is_now(bucket: Memory, sink: ObjectSink, tmp_path: Path) -> None:
+    bucket.objects["f/t-1.record"] = b"bytes"
+    assert (sink.exists("f/t-1.record"), sink.exists("f/t-2.record"), sink.size("f/t-1.record")) == (True, False, 5)
+    bucket.objects["f/t-2.record"] = bucket.objects.pop("f/t-1.record")
+    assert (sink.exists("f/t-1.record"), sink.exists("f/t-2.record")) == (True, False)
+    assert (sink.exists("f/t-1.record", now=True), sink.exists("f/t-2.record", now=True)) == (False, True)
+    assert (sink.read("f/t-1.record"), sink.read("f/t-2.record")) == (None, b"bytes")
+    sink.remove("f/t-1.record")
+    assert not sink.exists("f/t-1.record")
+    sink.publish(part(tmp_path, b"more"), "f/t-3.record")
+    sink.flush([])
+    assert (sink.exists("f/t-3.record"), sink.size("f/t-3.record")) == (True, 4)
+
+
+@pytest.mark.parametrize(("value", "reads"), [("MD5", 0), ("0" * 32, 1), ("MD5-2", 1), ("", 1)])
+def test_bytes_are_compared_by_the_checksum_of_the_bucket_if_it_proves_that_they_are_equal(
+    value: str, reads: int, bucket: Memory, sink: ObjectSink, tmp_path: Path
+) -> None:
+    bucket.objects["f/t-1.record"] = b"bytes"
+    md5 = hashlib.md5(b"bytes", usedforsecurity=False).hexdigest()
+    read, fetch = list[str](), bucket.fetch
+    bucket.head = lambda name: ObjectInfo(name, 5, value.replace("MD5", md5.upper()))  # type: ignore[method-assign]
+    bucket.version_is = "md5"
+
+    def fetching(item: ObjectInfo, start: int, size: int | None = None) -> Body:
+        read.append(item.name)
+        body = fetch(item, start, size)
+        body.version = item.version
+        return body
+
+    bucket.fetch = fetching  # type: ignore[method-assign]
+    sink.publish(part(tmp_path, b"bytes"), "f/t-1.record", replaces=False)
+    sink.flush([])
+    assert len(read) == reads

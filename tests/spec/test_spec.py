@@ -560,3 +560,35 @@ def test_a_value_beyond_numbers_and_text_is_refused_where_it_stands(line: str, w
 def test_an_output_is_recorded_as_the_folder_of_its_manifest_sees_it(path: str, recorded: str) -> None:
     split = {"a": 0.5, "b": 0.5} if "<split>" in path else {}
     assert Conversion("in", path, split=split).canonical()["output"] == {"path": recorded}
+
+
+def test_options_that_cannot_change_the_output_are_not_recorded() -> None:
+    plain = Conversion(Input("in", keys="k"), "out/x.record").canonical()
+    given = Input("in", keys="k", keys_missing="skip", no_sign_request=True)
+    assert Conversion(given, "out/x.record", retry_for=3, remote_exec=True, etl="mine").canonical() == plain
+    assert plain == {"input": {"bucket": "in", "keys": "k"}, "output": {"path": "x.record"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [({"image_size": 1, "preset": "imagenet-tensor"}, "image_size"), ({"max_pixels": 1}, "max_pixels")],
+)
+def test_the_least_value_of_a_number_is_one(options: dict[str, Any], least: str) -> None:
+    assert getattr(Conversion("in", "x.record", **options), least) == 1
+    with pytest.raises(UsageError, match=f"^{least} must be 1 or more, not 0$"):
+        Conversion("in", "x.record", **{**options, least: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("join_missing", ("error", "skip", "keep")),
+        ("join_many", ("error", "list", "repeat")),
+        ("keys_missing", ("error", "skip")),
+        ("key_split", ("first", "last")),
+    ],
+)
+def test_each_choice_of_an_input_is_accepted(name: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        given: dict[str, Any] = {"join": "more", "keys": "keys", name: value}
+        assert getattr(Input("in", **given), name) == value
