@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from added.parts.shelf import ShelfStore
 from images import jpeg, photo
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, Tar2tfError
 from tar2tf_cli.inputs.kinds.table import TableSource, entries_of_row
@@ -421,3 +422,43 @@ def test_files_are_named_from_the_folder_of_the_table_and_have_versions(tmp_path
     with pytest.raises(SourceError) as failed:
         files.read("c", "a")
     assert str(failed.value) == f"{tmp_path}/a: cannot be read: Too many levels of symbolic links"
+
+
+def test_files_in_the_bucket_of_a_table_are_named_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELF", str(tmp_path))
+    for name, data in (("top", b"0"), ("t/a", b"abc"), ("t/deep/b", b"")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        os.utime(tmp_path / name, ns=(5, 7))
+    store = ShelfStore("shelf://any/t", None)
+    files = RowFiles("shelf://any/t", store, no_options)
+    assert [files.is_unknown(cell) for cell in ("a", "none", 5, "")] == [True, True, False, False]
+    files.look_up(["a", 5, "none", "", "../x/../top"])
+    assert [files.is_unknown(cell) for cell in ("a", "none", "deep/b", "../top")] == [False, False, True, False]
+    versions = {cell: files.version(cell) for cell in ("a", "none", "deep/../a", "deep/b", "../top")}
+    assert versions == {
+        "a": (3, b"3\x00" + b"7\x00"),
+        "none": (0, b"0\x00" + b"0\x00"),
+        "deep/../a": (3, b"3\x00" + b"7\x00"),
+        "deep/b": (0, b"0\x00" + b"7\x00"),
+        "../top": (1, b"1\x00" + b"7\x00"),
+    }
+    assert files.read("c", "a") == (b"abc", "shelf://any/t/a")
+    assert files.read("c", "./deep//b") == (b"", "shelf://any/t/deep/b")
+    assert [*files.ahead(iter(["a", "none", "../top"]), lambda row: [row])] == ["a", "none", "../top"]
+    for cell, fault in (
+        ("none", "there is no file shelf://any/t/none, which the column 'c' names"),
+        ("../../x", "the path '../../x' leaves the bucket of the table"),
+        ("../..", "the path '../..' leaves the bucket of the table"),
+        ("/top", "the path '/top' leaves the bucket of the table"),
+        (7, "the path of a file is 7"),
+    ):
+        with pytest.raises(SampleError) as raised:
+            files.read("c", cell)
+        assert (cell, raised.value.message) == (cell, fault)
+    os.utime(tmp_path / "t/a", ns=(5, 8))
+    files.forget_versions()
+    assert files.is_unknown("a")
+    assert files.version("a") == (3, b"3\x00" + b"8\x00")
