@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,3 +102,26 @@ def test_a_disk_with_room_for_all_that_runs_lets_more_begin(tmp_path: Path) -> N
     space.end("one", stored=1 << 60, spooled=0)
     assert space.is_idle
     assert space.may_read(1 << 60), "what is copied straight from inputs takes no room"
+
+
+def test_space_is_reserved_for_what_runs_and_estimated_from_what_was_spooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_bavail=10, f_frsize=100, f_bsize=7, f_bfree=99))
+    space = DiskSpace("any", shard=300)
+
+    def most(may: Callable[[int], bool]) -> int:
+        """The largest size for which there is room."""
+        return max((size for size in range(2001) if may(size)), default=-1)
+
+    assert (most(space.may_read), most(space.may_write)) == (700, 1000)
+    space.begin_reading("a", 200)
+    space.begin_writing("b", 50)
+    assert (most(space.may_read), most(space.may_write), space.is_idle) == (450, 750, False)
+    space.end("a", stored=200, spooled=400)  # so that each byte of an input takes two
+    assert (most(space.may_read), most(space.may_write), space.is_idle) == (325, 950, False)
+    space.begin_reading("c", 100)
+    assert (most(space.may_read), most(space.may_write)) == (225, 750)
+    space.end("b")
+    space.end("unknown")
+    assert (most(space.may_write), space.is_idle) == (800, False)
+    space.end("c", stored=600, spooled=0)
+    assert (most(space.may_read), most(space.may_write), space.is_idle) == (1401, 1000, True)  # half a byte for each

@@ -10,11 +10,12 @@ import pytest
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.formats.npy import to_npy
-from tar2tf_cli.ops import OpContext, parse_op
+from tar2tf_cli.ops import Func, OpContext, parse_op
 from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.ops.geometry import follow_image
+from tar2tf_cli.ops.geometry import follow_image, locate_boxes
 
+SIDES = ("xmin", "ymin", "xmax", "ymax")
 KINDS: dict[str, Any] = {"boxes": Boxes, "points": Points, "masks": Mask}
 
 
@@ -194,3 +195,78 @@ def test_an_image_that_no_name_tells_needs_one() -> None:
     assert caught.value.sentence == (
         "it is unclear which image 'p' is on, and 'scan' moved; name the image: --points p,of=scan"
     )
+
+
+def changed(given: Any) -> dict[str, Any]:
+    """What a function that crops an encoded image makes of boxes, given what it says of its move."""
+    before, after = (codecs.encode(np.zeros((20, width, 3), np.uint8), "png") for width in (30, 15))
+
+    def crop(sample: dict[str, Any]) -> dict[str, Any]:
+        more = {} if given is ... else {"__geometry__": given}
+        return {**sample, "jpg": after, **more}
+
+    geometry = Geometry((Boxes("b"),))
+    sample = {"__key__": "k", "jpg": before, "b": array([[1, 2, 3, 4]])}
+    (made,) = apply_ops(sample, follow_image([Func(crop)], geometry), OpContext())
+    assert made["jpg"] == after
+    return {name: described(value) for name, value in made.items() if name not in ("__key__", "jpg")}
+
+
+def test_a_function_that_changes_an_encoded_image_says_how_it_moved_pixels() -> None:
+    assert changed({"jpg": (0.5, 0, 2, 0, 1, -1, 20, 15)}) == {"b": ("<i4", [[2, 1, 2, 4]])}
+    assert changed({"jpg": None}) == {"b": ("<i4", [[1, 2, 3, 4]])}
+    for given in (..., {}, {"png": None}):
+        with pytest.raises(UsageError) as caught:
+            changed(given)
+        assert caught.value.message.endswith("changed the image 'jpg', but does not say how it moved pixels")
+        assert caught.value.hint == (
+            "return it in the sample: sample['__geometry__'] = {'jpg': (a, b, c, d, e, f, height, width)}, "
+            "or None instead of the numbers if nothing moved"
+        )
+
+
+@pytest.mark.parametrize(
+    ("declared", "entries", "edges", "classes"),
+    [
+        ("b", {"b": array([[1, 2, 3, 4]])}, [[1, 2, 4, 6]], []),
+        ("b,beside=c", {"b": array([[1, 2, 3, 4]]), "c": array([7])}, [[1, 2, 4, 6]], ["7"]),
+        ("b,beside=c+d", {"b": array([1, 2, 3, 4]), "d": np.array([b"x"], object)}, [[1, 2, 4, 6]], ["x"]),
+        ("b,xyxy,relative", {"b": array([[0, 0.5, 1, 1]], "<f4")}, [[0, 10, 30, 20]], []),
+        ("txt", {"txt": b"3 0.5 0.5 1 1\n"}, [[0, 0, 30, 20]], ["3"]),
+        ("txt", {"txt": b"cat 0.5 0.5 0.5 0.5 0.9\n"}, [[7.5, 5, 22.5, 15]], ["cat"]),
+        ("json:*.b", {"json": b'[{"b": [1, 2, 3, 4], "name": "cat", "class": 5}]'}, [[1, 2, 4, 6]], ["cat"]),
+        ("json:*.b", {"json": b'[{"b": [1, 2, 3, 4], "class": 5}]'}, [[1, 2, 4, 6]], ["5"]),
+        ("json:*.b", {"json": b'[{"b": [1, 2, 3, 4]}]'}, [[1, 2, 4, 6]], [""]),
+        (
+            "json:o.*.b",
+            {"json": b'{"o": [{"b": [1, 2, 3, 4], "category_id": 5}, {"b": [0, 0, 1, 1], "category_id": 6}],'
+             b' "categories": [7, {"id": 4, "name": "dog"}, {"id": 5, "name": "cat"}, {"id": 6}]}'},
+            [[1, 2, 4, 6], [0, 0, 1, 1]],
+            ["cat", "6"],
+        ),
+        ("json:b,beside=json:c", {"json": b'{"b": [[1, 2, 3, 4]], "c": [9]}'}, [[1, 2, 4, 6]], ["9"]),
+        ("json:b,beside=json:c.*", {"json": b'{"b": [[1, 2, 3, 4]], "c": ["x"]}'}, [[1, 2, 4, 6]], ["x"]),
+        ("json:b,beside=none", {"json": b'{"b": [[1, 2, 3, 4]], "c": [9]}'}, [[1, 2, 4, 6]], []),
+        ("json:b,beside=other:c", {"json": b'{"b": [[1, 2, 3, 4]]}', "other": b"{}"}, [[1, 2, 4, 6]], []),
+        (
+            "x/bbox",
+            {**{f"x/bbox/{side}": array([value], "<f4") for side, value in zip(SIDES, (0, 0, 0.5, 1), strict=True)},
+             "x/class/text": np.array([b"cat"], object), "x/class/label": array([3])},
+            [[0, 0, 15, 20]],
+            ["cat"],
+        ),
+        (
+            "x/bbox",
+            {**{f"x/bbox/{side}": array([value], "<f4") for side, value in zip(SIDES, (0, 0, 0.5, 1), strict=True)},
+             "x/class/label": array([3])},
+            [[0, 0, 15, 20]],
+            ["3"],
+        ),
+    ],
+)  # fmt: skip
+def test_boxes_are_located_in_pixels_with_their_classes(
+    declared: str, entries: dict[str, Any], edges: list[Any], classes: list[str]
+) -> None:
+    found = locate_boxes({"__key__": "k", **entries}, Boxes.from_value(declared), (20, 30))
+    assert found is not None
+    assert (found.edges.tolist(), [*found.classes]) == (edges, classes)
