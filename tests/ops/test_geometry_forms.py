@@ -206,15 +206,15 @@ def changed(given: Any) -> dict[str, Any]:
         return {**sample, "jpg": after, **more}
 
     geometry = Geometry((Boxes("b"),))
-    sample = {"__key__": "k", "jpg": before, "b": array([[1, 2, 3, 4]])}
+    sample = {"__key__": "k", "jpg": before, "b": array([[20, 2, 8, 4]])}
     (made,) = apply_ops(sample, follow_image([Func(crop)], geometry), OpContext())
     assert made["jpg"] == after
     return {name: described(value) for name, value in made.items() if name not in ("__key__", "jpg")}
 
 
 def test_a_function_that_changes_an_encoded_image_says_how_it_moved_pixels() -> None:
-    assert changed({"jpg": (0.5, 0, 2, 0, 1, -1, 20, 15)}) == {"b": ("<i4", [[2, 1, 2, 4]])}
-    assert changed({"jpg": None}) == {"b": ("<i4", [[1, 2, 3, 4]])}
+    assert changed({"jpg": (0.5, 0, 1, 0, 1, -1, 20, 15)}) == {"b": ("<i4", [[11, 1, 4, 4]])}
+    assert changed({"jpg": None}) == {"b": ("<i4", [[20, 2, 8, 4]])}
     for given in (..., {}, {"png": None}):
         with pytest.raises(UsageError) as caught:
             changed(given)
