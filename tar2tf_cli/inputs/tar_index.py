@@ -176,7 +176,7 @@ def entry_names(stream: Readable, name: str, key_split: KeySplit) -> Collection[
     """Return the entry names of each sample of an uncompressed tar, whose members may be scattered.
 
     Raises:
-        DamagedShardError: when the tar is not intact.
+        DamagedShardError: when a header is damaged.
         SampleError: when an entry is a link.
     """
     grouper = _grouper(name, key_split)
@@ -211,9 +211,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
     reader.start_at(0)  # the part does not begin at an archive's start
     samples = list(grouper.samples(reader))
     if len(samples) != 1 or grouper.returned:
-        raise DamagedShardError(
-            f"there are {len(samples)} samples at the offset of one in the index", kind="index", shard=name
-        )
+        raise DamagedShardError("the bytes that the index gives for a sample are not one", kind="index", shard=name)
     return samples[0]
 
 

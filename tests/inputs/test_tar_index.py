@@ -81,16 +81,19 @@ def test_a_sample_read_at_its_offset_is_the_one_that_was_found() -> None:
 READ_AT: dict[str, tuple[bytes, Any]] = {
     "two samples": (
         TAR[:4096],
-        ("DamagedShardError", None, None, "there are 2 samples at the offset of one in the index", None),
+        ("DamagedShardError", None, None, "the bytes that the index gives for a sample are not one", None),
     ),
     "nothing": (
         b"",
         ("DamagedShardError", None, 0, "the file is empty, so it is not a tar", "download or recreate the shard"),
     ),
-    "the end": (END, ("DamagedShardError", None, None, "there are 0 samples at the offset of one in the index", None)),
+    "the end": (
+        END,
+        ("DamagedShardError", None, None, "the bytes that the index gives for a sample are not one", None),
+    ),
     "scattered": (
         scattered("a.x", "b.x", "a.y")[:-1024],
-        ("DamagedShardError", None, None, "there are 1 samples at the offset of one in the index", None),
+        ("DamagedShardError", None, None, "the bytes that the index gives for a sample are not one", None),
     ),
     "a link": (
         member(b"a.x", kind=b"1", link=b"b.x"),
