@@ -284,3 +284,77 @@ def test_the_etag_of_s3_is_an_md5_unless_a_key_of_the_user_s_own_encrypts(monkey
     assert store.checksum_in({}) is None
     monkeypatch.setenv("TAR2TF_CHECK_ETAG", "0")
     assert store.checksum_in(etag) is None
+
+
+class Kept:
+    """A module of obstore that gives back the class and the arguments of a store."""
+
+    def __getattr__(self, kind: str) -> Any:
+        return lambda name, **options: (kind, name, options)
+
+
+@pytest.mark.parametrize(
+    ("unsigned", "keys", "endpoint", "config", "stays"),
+    [
+        (True, {"aws_access_key_id": "a"}, "http://h", {"skip_signature": True}, False),
+        (False, {"aws_access_key_id": "a"}, "http://h:1", {"aws_access_key_id": "a"}, True),
+        (False, {}, "http://h", {}, False),
+        (False, {"aws_access_key_id": "a"}, None, {"aws_access_key_id": "a", "region": "eu-west-1"}, False),
+        (True, {}, None, {"skip_signature": True, "region": "eu-west-1"}, False),
+    ],
+)
+def test_s3_is_asked_with_the_keys_and_the_server_of_the_user(
+    unsigned: bool,
+    keys: dict[str, str],
+    endpoint: str | None,
+    config: dict[str, object],
+    stays: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in (("keys", keys), ("provider", None), ("endpoint", None)):
+        monkeypatch.setattr(cloud, f"aws_{name}", lambda value=value: value)
+    monkeypatch.setattr(cloud, "region_of", lambda bucket: {"region": "eu-west-1"})
+    store = S3Store("s3://b/f", endpoint)
+    store.unsigned = unsigned
+    at = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
+    within = {"proxy_url": "http://127.0.0.1:1", "proxy_excludes": "h"} if stays else {}
+    assert store.make(Kept(), client_options={"a": 1}) == (
+        "S3Store",
+        "b",
+        {
+            "config": {"disable_bulk_delete": True, **config, **at},
+            "credential_provider": None,
+            "client_options": {"a": 1, **within},
+        },
+    )
+    assert store.exclusive is not bool(endpoint)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("endpoint", [None, "https://h"])
+def test_other_clouds_are_asked_at_the_server_of_the_user(
+    unsigned: bool, endpoint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*GcsStore.endpoints, *AzureStore.endpoints):
+        monkeypatch.delenv(name, raising=False)
+    signing = {"skip_signature": True} if unsigned else {}
+    for kind, scheme, option in ((GcsStore, "gs", "base_url"), (AzureStore, "az", "endpoint")):
+        store = kind(f"{scheme}://b", endpoint)
+        store.unsigned = unsigned
+        at = {option: endpoint} if endpoint else {}
+        name = {"gs": "GCSStore", "az": "AzureStore"}[scheme]
+        assert store.make(Kept(), timeout=1) == (name, "b", {"config": {**signing, **at}, "timeout": 1})
+        assert store.exclusive is not bool(endpoint)
+
+
+def test_options_that_obstore_refuses_are_a_usage_error_of_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(store: AzureStore, stores: object, **options: object) -> None:
+        raise ValueError("Generic Azure error: Account must be specified\nmore")
+
+    monkeypatch.setattr(AzureStore, "make", refuse)
+    with pytest.raises(UsageError) as caught:
+        _ = AzureStore("az://b", "http://h").client
+    found = caught.value
+    assert (found.message, found.shard, found.hint) == ("Account must be specified", "az://b", AzureStore.login)
