@@ -38,6 +38,7 @@ from tar2tf_cli.remote.ray import (
 def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ray:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.chdir(os.getcwd())  # to which it returns, as nodes change to the driver's folder
     return ray_in_process(monkeypatch, "one", "two")
 
 
