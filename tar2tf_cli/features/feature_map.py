@@ -21,6 +21,7 @@ from tar2tf_cli.structs import dataclass, field
 if TYPE_CHECKING:
     from typing import TypeGuard
 
+    from _typeshed import ConvertibleToInt
     from numpy.typing import DTypeLike
 
     from tar2tf_cli.features.labels import LabelMap
@@ -604,7 +605,7 @@ def _only_one(values: Sequence[object]) -> bytes:
     return _as_bytes(values[0])
 
 
-def _integer(value: Any) -> int:
+def _integer(value: ConvertibleToInt) -> int:
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"could not convert it: {value!r}")
     return int(value)

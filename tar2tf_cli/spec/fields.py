@@ -10,7 +10,7 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.api.op import JsonSchema, Op
+from tar2tf_cli.api.op import JsonSchema, JsonValue, Op
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import AUTO, TYPES, TypeName
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
@@ -145,7 +145,7 @@ def _declared(find: Callable[[], type[D]]) -> Rule[tuple[D, ...]]:
     return Rule(check, schema)
 
 
-def _declaration(find: Callable[[], type[D]], label: str, _: int, item: Any) -> D:
+def _declaration(find: Callable[[], type[D]], label: str, _: int, item: JsonValue) -> D:
     kind = find()
     try:
         return item if isinstance(item, kind) else kind.from_value(item)
