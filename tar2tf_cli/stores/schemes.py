@@ -43,9 +43,10 @@ def store_class(url: str) -> type[Store]:
         UsageError: for an unknown scheme.
     """
     scheme, _, rest = url.partition("://")
-    plain = f"{scheme.partition('+')[0]}://{rest}"
-    if place := next((value for beginning, value in _STORES.items() if plain.startswith(beginning)), None):
-        file, _, kind = place.partition(":")
+    beginning = f"{scheme.partition('+')[0]}://"
+    if own := [name for name in _STORES if name.startswith(beginning)]:
+        name = next((name for name in own if f"{beginning}{rest}".startswith(name)), own[0])  # which refuses other URLs
+        file, _, kind = _STORES[name].partition(":")
         found: object = getattr(import_module(f"tar2tf_cli.stores.{file}"), kind)
     else:
         found = load_plugin("stores", scheme)
