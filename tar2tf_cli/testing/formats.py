@@ -46,7 +46,9 @@ class FormatSuite:
         assert found.name == self.name
 
     def test_a_shard_is_recognized_by_its_first_bytes(self, shard: Path) -> None:
-        assert format_of(shard.read_bytes()[:4096]) is find_format(self.name)
+        head, found = shard.read_bytes()[:4096], find_format(self.name)
+        assert format_of(head) is found
+        assert found.recognizes(head)
 
     def test_any_number_of_workers_writes_the_same_bytes(self, shard: Path, tmp_path: Path) -> None:
         assert self.convert(tmp_path, workers=2).read_bytes() == shard.read_bytes()

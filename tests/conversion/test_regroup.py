@@ -362,6 +362,15 @@ def test_samples_on_both_sides_of_a_damaged_header_are_faulty_even_if_few_have_a
         assert entries == complete[key]
 
 
+@pytest.mark.parametrize("options", [(), ("--regroup",)])
+def test_only_the_samples_next_to_a_damaged_header_are_faulty(options: tuple[str, ...], tmp_path: Path) -> None:
+    data = bytearray(b"".join(member(b"%d.cls" % number, b"1") for number in range(9)) + END)
+    data[3 * 1024 + 20] ^= 1
+    (tmp_path / "x.tar").write_bytes(data)
+    done = tar2tf("convert", tmp_path / "x.tar", "-o", tmp_path / "x.record", "--on-error", "skip", *options)
+    assert (done.returncode, keys(tmp_path / "x.record")) == (1, ["0", "1", "5", "6", "7", "8"])
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, b"Z"])
 def test_a_member_that_cannot_be_an_entry_makes_a_sample_that_came_before_faulty(kind: bytes, tmp_path: Path) -> None:
     """a.jpg, b.jpg, a.png, b.png: when a.png comes, a was given without it."""

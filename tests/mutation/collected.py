@@ -46,7 +46,7 @@ class Server:
         os.write(self._answers, b"0\n")
         for line in self._requests:
             trial = Trial(*json.loads(line))
-            if fork(self._answers, trial.log, 3 * trial.seconds + 120):
+            if fork(self._answers, trial.log, trial.seconds + 60):
                 replace_functions(trial.file, trial.original, trial.mutated)
                 DEADLINE[0] = time.monotonic() + trial.seconds
                 session.items = choose(session.items, trial.names)

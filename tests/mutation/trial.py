@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import cache_from_source
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +20,14 @@ from tests.mutation.warm import Request
 
 FIRST = 10.0
 """Seconds of tests that are run first; most mutants need no more."""
+
+
+TIME = "a time limit"
+"""The name of what found a mutant with which tests do not end."""
+
+
+class Stuck(Exception):
+    """Tests do not end in a fork, for example because TensorFlow has begun to compute before it."""
 
 
 class Outcome(NamedTuple):
@@ -65,11 +74,17 @@ class Laboratory:
         first, last = (sum(so_far <= most for so_far in took) for most in (FIRST, self._seconds))
         room = f"tests/{mutant.room}"
         names = [test.name for test in tests[: max(last, 1)]] or [room] * (self._folder / room).exists()
-        trials = [(batch, False) for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
-        if tests and in_functions(source, mutant.source):  # what ran before the change is tried again without it
-            trials = [*((batch, True) for batch, _ in trials), *trials[:1]]
-        found_by = next(filter(None, (self._found_by(mutant, *trial) for trial in trials)), "")
+        batches = [batch for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
+        found_by = ""
+        if tests and in_functions(source, mutant.source):
+            with suppress(Stuck):
+                found_by = self._first(mutant, batches, quick=True)
+                batches = batches[:1]  # once more, as some code has run before the change
+        found_by = found_by or self._first(mutant, batches, quick=False)
         return Outcome(mutant, found_by, len(names), len(tests), time.monotonic() - begin)
+
+    def _first(self, mutant: Mutant, batches: list[list[str]], quick: bool) -> str:
+        return next(filter(None, (self._found_by(mutant, batch, quick) for batch in batches)), "")
 
     def _found_by(self, mutant: Mutant, names: list[str], quick: bool) -> str:
         """Name the first test or file that fails with a mutant, twice, and passes without it; empty if none does."""
@@ -91,7 +106,9 @@ class Laboratory:
                 return self._failing(names)
             log = str(self._folder / "log")
             trial = Trial(names, str(path), original, mutant.source, log, self._seconds)
-            return self._failed(self._collected, trial)
+            if (failed := self._failed(self._collected, trial)) == TIME:
+                raise Stuck
+            return failed
         finally:
             self._write(path, original)
 
@@ -129,7 +146,7 @@ class Laboratory:
         if code in (0, 5):  # 5 is "no tests ran"
             return ""
         if code < 0:
-            return "a time limit"
+            return TIME
         end = (self._folder / "log").read_text().splitlines()[-1:]
         return next(iter(failed.read_text().splitlines()), f"pytest, which ended with {code}: {''.join(end)}")
 

@@ -127,8 +127,11 @@ def test_functions_of_somebody_else_are_not_even_imported_here(tmp_path: Path) -
 
 def test_a_file_that_is_too_large_for_a_pod_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(f"WEIGHTS = '{'x' * 100_000}'\ndef tag(sample):\n    return sample\n")
-    with pytest.raises(RemoteError, match=r"with files of functions, have 100,\d+ bytes, and may have 98,304"):
+    with pytest.raises(
+        RemoteError, match=r"with files of functions, have 100,\d+ bytes, and may have 98,304"
+    ) as caught:
         of(ops=[f"func:{tmp_path}/own.py:tag"])
+    assert caught.value.hint == "make the files smaller, or put what they use into the image of the pods"
 
 
 def test_only_tars_are_converted_there(tmp_path: Any) -> None:

@@ -26,6 +26,11 @@ class TestDirectorySink(SinkSuite):
         (tmp_path / "out").mkdir()
         return str(tmp_path / "out")
 
+    def test_files_are_found_in_folders_whose_names_end_with_a_dot(self, place: str) -> None:
+        (Path(place) / "v1.").mkdir()
+        (Path(place) / "v1." / "x.record").touch()
+        assert [*open_sink(f"{place}/t").walk(place, nested=True)] == [("v1.", True), ("v1./x.record", False)]
+
 
 class TestS3Sink(RemoteSinkSuite):
     @pytest.fixture
