@@ -21,6 +21,12 @@ import pytest
 from tests.mutation.plugin import DEADLINE, QUIET, choose
 from tests.mutation.warm import fork, run_pytest
 
+COMPUTING = (
+    *(f"tests/checking/test_{name}.py" for name in ("decode", "look", "media", "parse_code", "readers")),
+    "tests/docs/test_comparison.py",
+)
+"""Files of tests that compute with TensorFlow while they are imported; it would not end in a fork after that."""
+
 
 class Trial(NamedTuple):
     """Names of test functions, a file of the package, its source with a mutant, a file for output, and seconds."""
@@ -91,4 +97,4 @@ def _codes(code: CodeType) -> list[CodeType]:
 
 
 if __name__ == "__main__":
-    run_pytest([*QUIET], Server())
+    run_pytest([*QUIET, *(f"--ignore={file}" for file in COMPUTING)], Server())

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutation.collected import Trial, in_functions
+from tests.mutation.collected import COMPUTING, Trial, in_functions
 from tests.mutation.coverage import PACKAGE, CoverageMap, Test, copy_repository, environment
 from tests.mutation.mutants import Mutant
 from tests.mutation.plugin import QUIET
@@ -76,7 +76,8 @@ class Laboratory:
         names = [test.name for test in tests[: max(last, 1)]] or [room] * (self._folder / room).exists()
         batches = [batch for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
         found_by = ""
-        if tests and in_functions(source, mutant.source):
+        can_fork = tests and not any(name.startswith(COMPUTING) for name in names)
+        if can_fork and in_functions(source, mutant.source):
             with suppress(Stuck):
                 found_by = self._first(mutant, batches, quick=True)
                 batches = batches[:1]  # once more, as some code has run before the change
