@@ -12,7 +12,7 @@ import tensorflow as tf
 from commands import convert
 from make_bytes import npy
 from shards import write_tar
-from tar2tf_cli import load_dataset
+from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import UsageError
 
 RANDOM = np.random.default_rng(7)
@@ -117,3 +117,14 @@ def test_the_cardinality_of_batches_is_known(manifest: Path, options: dict[str, 
 def test_options_that_do_not_fit_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load_dataset(manifest, **options)
+
+
+def test_values_of_several_types_are_not_stacked(tmp_path: Path) -> None:
+    features = [{"int64_list": {"value": [1, 2]}}, {"float_list": {"value": [0.5, 1]}}]
+    records = [tf.train.Example(features={"feature": {"x": feature}}).SerializeToString() for feature in features]
+    with tf.io.TFRecordWriter(str(tmp_path / "x.record")) as writer:
+        for record in records:
+            writer.write(record)
+    (batch,) = open_records(tmp_path / "x.record").batches(2)
+    assert batch["x"].dtype == object
+    assert [(value.dtype.name, value.tolist()) for value in batch["x"]] == [("int64", [1, 2]), ("float32", [0.5, 1.0])]
