@@ -185,8 +185,6 @@ def _bands(inflater: Any, stream: bytes, size: int, band: int) -> Iterator[bytes
             yield rows
             left -= len(rows)
             rest = inflater.unconsumed_tail
-            if not rows and not rest:
-                break
         if not left and (inflater.eof or inflater.decompress(rest, 1) or inflater.eof):
             return
     raise EOFError
