@@ -14,7 +14,6 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.faults import Expectations, Fault, FileReport, Messages, Report, unreadable
 from tar2tf_cli.checking.files import CheckOptions, FileContext, FileTask, as_texts
 from tar2tf_cli.checking.salvage import Salvage
-from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.features.described import Expected, contradictions, expected
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.checking.checksum_list import Sums
+    from tar2tf_cli.checking.subset import Subset
     from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
     from tar2tf_cli.spec.conversion import PathText
 
@@ -94,7 +94,7 @@ def verify(
     names = _reader_names(accepted(text, readers, "readers")) if readers else []
     if accepted(whole_number(1), hosts, "hosts") > 1 and not names:
         raise UsageError("--hosts is for --for, which says how the shards are read", hint="add --for webdataset")
-    part = Subset.parse(accepted(text, subset, "subset")) if subset else None
+    part = _parse_subset(accepted(text, subset, "subset")) if subset else None
     checks = Checks(fast, decode, messages, allow_empty, allow_func, keys, part)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
         run = CheckRun(checks, good, **options)
@@ -109,6 +109,12 @@ def verify(
         if good:
             report.salvaged = good.finish(report.files)
     return report
+
+
+def _parse_subset(subset: str) -> Subset:
+    from tar2tf_cli.checking.subset import Subset
+
+    return Subset.parse(subset)
 
 
 def _sums_at(path: str, run: CheckRun) -> Sums | None:

@@ -16,7 +16,6 @@ from tar2tf_cli.checking.checks import custom_checks
 from tar2tf_cli.checking.faults import NO_EXPECTATIONS, Expectations, Fault, FileReport, KeyLists, Messages, unreadable
 from tar2tf_cli.checking.files import CheckOptions, FileContext, FileRun, FileTask
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
-from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.values import Faults
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
 from tar2tf_cli.checking.verify_tar import check_tar, check_units
@@ -37,6 +36,7 @@ from tar2tf_cli.structs import dataclass, field, replace
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.checking.subset import Subset
     from tar2tf_cli.inputs.manifest import ShardEntry
 
 

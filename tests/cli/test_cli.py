@@ -215,6 +215,7 @@ STORES = {f"tar2tf_cli.stores.{name}" for name in ("client", "cloud", "curl", "o
 NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", *STORES}
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
 STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging", "inspect", "dis"}
+STANDARD |= {"datetime", "gettext", "platform", "uuid"}
 OURS = {f"tar2tf_cli.{name}" for name in ("ops.image", "ops.fields", "ops.func", "ops.geometry", "conversion.preview")}
 OURS |= {f"tar2tf_cli.{name}" for name in ("conversion.targets", "compat.transformations", "datasets.records")}
 LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OURS
@@ -227,7 +228,7 @@ PLAIN = {f"tar2tf_cli.{name}" for name in UNNEEDED}
 
 COMMANDS: dict[str, tuple[set[str], int]] = {
     "convert": (PLAIN | {"mmap"}, 81),
-    "verify": ({"json", "tempfile", "tar2tf_cli.inputs.manifest"}, 70),
+    "verify": ({"json", "tempfile", "tar2tf_cli.inputs.manifest", "tar2tf_cli.checking.subset"}, 69),
     "inspect": ({"json", "tar2tf_cli.inputs.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
 """More modules that a command imports only for some inputs and options, and the most of ours that it imports."""
@@ -248,6 +249,36 @@ def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command:
 def test_modules_that_are_not_to_be_imported_exist() -> None:
     named = {*LATE, *(name for unneeded, _ in COMMANDS.values() for name in unneeded)}
     assert all(find_spec(name) for name in named if name.startswith("tar2tf_cli"))
+
+
+OTHER_COMMAND = """
+import sys
+from tar2tf_cli.__main__ import _import_click
+
+_import_click()
+import click
+
+@click.command()
+@click.option("--day", type=click.DateTime())
+@click.option("--id", type=click.UUID)
+def show(day, id):
+    import datetime
+
+    print(repr(click.DateTime().convert(day, None, None)), isinstance(day, datetime.datetime), repr(id))
+
+print(sorted({"datetime", "gettext", "inspect", "uuid"} & sys.modules.keys()))
+show(["--day", "2026-01-31", "--id", "12345678123456781234567812345678"], standalone_mode=False)
+show(["--help"])
+"""
+
+
+def test_click_imports_what_it_seldom_needs_when_it_needs_it() -> None:
+    done = subprocess.run([sys.executable, "-c", OTHER_COMMAND], capture_output=True, text=True, timeout=SECONDS)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    day = "datetime.datetime(2026, 1, 31, 0, 0) True"
+    assert lines[:2] == ["[]", f"{day} UUID('12345678-1234-5678-1234-567812345678')"]
+    assert lines[-1].endswith("Show this message and exit.")
 
 
 def test_ops_on_images_import_no_library_of_images_before_the_workers_are_forked(tmp_path: Path) -> None:
