@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from math import prod
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import OnFault, Source
@@ -20,7 +20,6 @@ from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, e
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequence, parse, strict_parse
-from tar2tf_cli.formats.listed import Listed
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -97,8 +96,8 @@ class RecordKeys(NamedTuple):
 
     def key_in(self, features: Mapping[str, object]) -> str | None:
         """Return the key among the features of a record; None if it is missing, or not one text or whole number."""
-        value = features.get(self.name)
-        if isinstance(value, Listed) and len(value) == 1:  # another record has several, so that it is always a list
+        value: Any = features.get(self.name)
+        if getattr(value, "listed", False) and len(value) == 1:  # `Listed`, as another record has several values
             value = value[0]
         return key_of({KEY: value})
 

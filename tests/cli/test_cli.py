@@ -287,6 +287,12 @@ def test_ops_on_images_import_no_library_of_images_before_the_workers_are_forked
     assert not loaded & {"numpy", "cv2", "simplejpeg"}
 
 
+def test_records_that_are_copied_need_no_library(tmp_path: Path) -> None:
+    convert(write_tar(tmp_path / "in.tar", samples(3)), "-o", tmp_path / "in.record")
+    loaded = imported_by("convert", str(tmp_path / "in.record"), "-o", str(tmp_path / "x.record"), "-q")
+    assert loaded & (LATE | PLAIN) == set()
+
+
 def test_inspect_of_a_few_numbers_imports_no_numpy(tmp_path: Path) -> None:
     convert(write_tar(tmp_path / "in.tar", samples(3)), "-o", tmp_path / "x.record", "--type", "cls=int64")
     assert not imported_by("inspect", str(tmp_path / "x.record"), "-q") & LIBRARIES
