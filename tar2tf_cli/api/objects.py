@@ -48,3 +48,10 @@ class ByteStream(Readable, Protocol):
 
     def close(self) -> None:
         """Close the file or connection."""
+
+
+class SeekableStream(ByteStream, Protocol):
+    """An open input that can be read from any offset on."""
+
+    def seek(self, offset: int, /) -> object:
+        """Go to an offset."""

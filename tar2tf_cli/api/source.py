@@ -11,10 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo, SeekableStream
 from tar2tf_cli.api.values import Sample, SourceReport
 from tar2tf_cli.errors import DamagedShardError, Location, SampleError, UsageError
 from tar2tf_cli.structs import NamedTuple
@@ -71,6 +72,16 @@ class Ranges(ABC):
         """
         return None
 
+    def open(self, item: ObjectInfo) -> SeekableStream:
+        """Open an input of known size at its first byte, to be read mostly from front to back.
+
+        By default, the stream reads ranges.
+
+        Raises:
+            SourceError: when bytes cannot be read, or the input is not the listed version; only on a read.
+        """
+        return RangeStream(partial(self.read, item))
+
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo] | None:
         """Return the objects that exist under a few names, with their first bytes kept for `read`.
 
@@ -80,6 +91,27 @@ class Ranges(ABC):
             SourceError: when the bucket cannot be reached or refuses.
         """
         return None
+
+
+class RangeStream:
+    """A stream that reads from a position on, with a function that reads ranges."""
+
+    def __init__(self, read: Callable[[int, int], bytes], position: int = 0) -> None:
+        self._read = read
+        self._position = position
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; b"" only at the end."""
+        data = self._read(self._position, size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, /) -> None:
+        """Go to an offset."""
+        self._position = offset
+
+    def close(self) -> None:
+        """Do nothing, as nothing is open."""
 
 
 class Capabilities(NamedTuple):

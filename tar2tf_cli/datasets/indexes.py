@@ -6,7 +6,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.shard_format import ShardFormat
-from tar2tf_cli.api.source import Ranges, Source
+from tar2tf_cli.api.source import Ranges, RangeStream, Source
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
 from tar2tf_cli.datasets.shards import DatasetShard
@@ -31,7 +31,6 @@ from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign
 from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.formats.tfrecord import (
     MEMBERS,
-    RangeStream,
     RecordReader,
     ShardIndex,
     StreamPositions,
@@ -46,6 +45,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard, format_by_name, not_a_shard,
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     NotAdjacentTarError,
+    Runs,
     TarSample,
     find_in_batches,
     find_members,
@@ -58,7 +58,7 @@ from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 _HEAD: Final = 1 << 12
 _RECORD_HEAD: Final = 12
@@ -96,7 +96,7 @@ class Layout(ABC):
             SourceError: when it is damaged or cannot be read.
             UsageError: when its samples cannot be read in any order.
         """
-        with OpenShard(shard.source, shard.item) as opened:
+        with opened_shard(shard, ranges) as opened:
             return self.read(opened, shard)
 
     @abstractmethod
@@ -133,6 +133,16 @@ class Layout(ABC):
         Raises:
             DamagedShardError: when the record or sample is damaged, or does not have exactly these bytes.
         """
+
+
+def opened_shard(shard: DatasetShard, ranges: Ranges, streams: StreamLog | None = None) -> OpenShard:
+    """Open a shard to read it sequentially; in a bucket, so that its bytes need not be requested again for ranges.
+
+    Raises:
+        SourceError: when it cannot be read, or its server does not report its size.
+    """
+    by_ranges = None if shard.source.capabilities.seekable or not shard.size else ranges
+    return OpenShard(shard.source, shard.item, ranges=by_ranges, streams=streams)
 
 
 class RecordLayout(Layout):
@@ -221,15 +231,26 @@ class TarLayout(Layout):
         self._key_split: KeySplit = key_split
 
     def scan(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
-        try:
-            return super().scan(shard, ranges)
-        except NotAdjacentTarError:
-            with OpenShard(shard.source, shard.item) as opened:
-                members = find_members(opened.seekable or opened, shard.name, self._key_split)
-            return self._regrouped(members, shard)
+        found = _SamplePositions()
+        with opened_shard(shard, ranges) as opened:
+            try:
+                return self._index(found.add_each(self._find(opened, shard)), shard)
+            except NotAdjacentTarError as error:
+                return self._regrouped(self._all_members(opened, shard, found, error.archives), shard)
 
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
-        return self._index(find_in_batches(opened.seekable or opened, shard.name, self._key_split), shard)
+        return self._index(_SamplePositions().add_each(self._find(opened, shard)), shard)
+
+    def _find(self, opened: OpenShard, shard: DatasetShard) -> Iterator[TarSample | Batch]:
+        return find_in_batches(opened.seekable or opened, shard.name, self._key_split)
+
+    def _all_members(self, opened: OpenShard, shard: DatasetShard, found: _SamplePositions, archives: int) -> Runs:
+        """Return the runs of members of each sample: those found before the first scattered one, and all others."""
+        assert opened.seekable
+        if not archives:  # ends of archives must be counted from the first one on
+            with suppress(DamagedShardError):  # raised again with what the beginning shows
+                return find_members(opened.seekable, shard.name, self._key_split, found.runs(), found.end)
+        return find_members(opened.seekable, shard.name, self._key_split, {})
 
     def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
@@ -253,7 +274,7 @@ class TarLayout(Layout):
             if not is_next(stream, ends[place], entries[place], shard.name, self._key_split):
                 return None
         digests = np.array([sample.digest(self._key_split) for sample in samples], np.uint64)
-        return self._index(samples, shard)._replace(digests=digests)
+        return self._index(_SamplePositions().add_each(samples), shard)._replace(digests=digests)
 
     def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> Sample:
         sample = sample_in(data, shard.name, self._key_split)
@@ -262,26 +283,64 @@ class TarLayout(Layout):
             raise DamagedShardError(message, kind="index", shard=shard.name)
         return sample
 
-    def _regrouped(self, members: Mapping[str, Sequence[tuple[int, int]]], shard: DatasetShard) -> ShardIndex:
+    def _regrouped(self, members: Runs, shard: DatasetShard) -> ShardIndex:
         """Return an index as if each sample's members were adjacent, with the members' actual positions."""
         runs = np.array([run for own in members.values() for run in own], np.int64)
         plain = np.concatenate(([0], np.cumsum(runs[:, 1] - runs[:, 0])))
         offsets = plain[np.concatenate(([0], np.cumsum([len(own) for own in members.values()])))]
-        keys = np.array([key_hash(key) for key in members], np.uint64)
+        keys = np.array([*members], np.uint64)
         streams = StreamPositions(MEMBERS, np.append(runs[:, 0], shard.size), plain)
         return ShardIndex(self.of, offsets, keys, streams)
 
-    def _index(self, samples: Iterable[TarSample | Batch], shard: DatasetShard) -> ShardIndex:
-        offsets, keys = array("q"), array("Q")
-        for sample in samples:
-            if isinstance(sample, Batch):
-                offsets.extend(sample.offsets)
-                keys.extend(sample.hashes)
+    def _index(self, samples: _SamplePositions, shard: DatasetShard) -> ShardIndex:
+        samples.starts.append(shard.size)
+        return ShardIndex(self.of, np.frombuffer(samples.starts, np.int64), np.frombuffer(samples.keys, np.uint64))
+
+
+class _SamplePositions:
+    """Positions of the samples of a tar, in the order in which they were found.
+
+    Attributes:
+        starts: offset of each sample's first header.
+        keys: the hash of each key.
+    """
+
+    def __init__(self) -> None:
+        self.starts, self.keys = array("q"), array("Q")
+        self._ends = array("q")  # offset after the last block of each sample's last entry
+
+    def add_each(self, samples: Iterable[TarSample | Batch]) -> Self:
+        """Add samples and batches of them, and return the positions."""
+        for found in samples:
+            if isinstance(found, Batch):
+                self.starts.extend(found.offsets)
+                self.keys.extend(found.hashes)
+                self._ends.frombytes(_ends_of(found).tobytes())
             else:
-                offsets.append(sample.start)
-                keys.append(key_hash(sample.key))
-        offsets.append(shard.size)
-        return ShardIndex(self.of, np.frombuffer(offsets, np.int64), np.frombuffer(keys, np.uint64))
+                self.starts.append(found.start)
+                self.keys.append(key_hash(found.key))
+                self._ends.append(found.end)
+        return self
+
+    @property
+    def end(self) -> int:
+        """The offset after the last sample; 0 without any."""
+        return self._ends[-1] if self._ends else 0
+
+    def runs(self) -> Runs:
+        """Return the start and end of each sample, by the hash of its key."""
+        spans = zip(self.starts, self._ends, strict=True)
+        return {key: [span] for key, span in zip(self.keys, spans, strict=True)}
+
+
+def _ends_of(batch: Batch) -> NDArray[np.int64]:
+    """Return the offset in the tar after the last block of each of a batch's samples."""
+    rows = np.frombuffer(batch.rows, np.int64).reshape(len(batch), -1)
+    spans = np.frombuffer(batch.spans, np.int64).reshape(-1, 2)
+    counts = np.array([names.count(b"\0") for names in batch.signatures])
+    last = spans[rows[:, 4] + counts[rows[:, 3]] - 1]
+    ends: NDArray[np.int64] = batch.start + last[:, 0] + last[:, 1] + (-last[:, 1] & (BLOCK - 1))
+    return ends
 
 
 class Indexes:
@@ -325,7 +384,7 @@ class Indexes:
             index = None if data is None else layout.parse_index(data, shard, ranges)
             if index is None:
                 self._say(shard)
-                index = self._decompressed(shard, method) if method else layout.scan(shard, ranges)
+                index = self._decompressed(shard, method, ranges) if method else layout.scan(shard, ranges)
                 self._check_count(index, shard)
                 self.keep(shard, index)
         return index
@@ -338,11 +397,11 @@ class Indexes:
         kind = format_of(head) or format_by_name(head, name)
         return self.layout(kind.name if kind else DEFAULT_FORMAT)
 
-    def _decompressed(self, shard: DatasetShard, method: str) -> ShardIndex:
+    def _decompressed(self, shard: DatasetShard, method: str, ranges: Ranges) -> ShardIndex:
         """Read a compressed shard once, to find its samples and its compressed streams."""
         log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layout(DEFAULT_FORMAT)
         try:
-            with OpenShard(shard.source, shard.item, streams=log) as opened:
+            with opened_shard(shard, ranges, log) as opened:
                 head, layout = opened.head, self._layout_of(opened.head, shard.name)
                 index = layout.read(opened, shard)
                 while opened.read(_READ):

@@ -21,7 +21,7 @@ from tar2tf_cli.api.shard_format import FormatTraits
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.batches import Batches, BatchOptions, ColumnReader, stacked
-from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
+from tar2tf_cli.datasets.indexes import Indexes, Layout, Places, opened_shard
 from tar2tf_cli.datasets.process_resources import DecompressedRanges, ProcessResources, RegroupedRanges
 from tar2tf_cli.datasets.schema import (
     UNSET,
@@ -38,7 +38,6 @@ from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import parse
 from tar2tf_cli.formats.tfrecord import MEMBERS, ShardIndex
-from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import entry_names
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.plugins import find_format
@@ -416,7 +415,7 @@ class Records(Sequence[T]):
         finder = SchemaFinder()
         for number, shard in enumerate(self._shards):
             if self._traits(number).holds == "sample" and not self._preset:
-                with OpenShard(shard.source, shard.item) as opened:
+                with opened_shard(shard, self._stored(number)) as opened:
                     for names in entry_names(opened.seekable or opened, shard.name, self._where.key_split):
                         finder.add(dict.fromkeys((*names, KEY), b""))
             else:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
+from tar2tf_cli.api.source import RangeStream
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
@@ -582,22 +583,6 @@ def offsets_in(reader: RecordReader) -> Index:
     offsets = array("q", [offset for offset, _ in reader])
     offsets.append(reader.offset)
     return np.frombuffer(offsets, np.int64)
-
-
-class RangeStream:
-    """A stream that reads from a position on, with a function that reads ranges."""
-
-    def __init__(self, read: Callable[[int, int], bytes], position: int = 0) -> None:
-        self._read = read
-        self._position = position
-
-    def read(self, size: int, /) -> bytes:
-        data = self._read(self._position, size)
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int) -> None:
-        self._position = offset
 
 
 def index_of_lines(data: bytes, size: int) -> Index | None:

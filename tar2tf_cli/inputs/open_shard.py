@@ -8,7 +8,7 @@ from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.shard_format import NO_TRAITS, FormatTraits, ShardFormat
-from tar2tf_cli.api.source import OnBytes, Source
+from tar2tf_cli.api.source import OnBytes, Ranges, Source
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.plugins import find_format, format_of, formats, plugin_formats
@@ -23,6 +23,7 @@ class OpenShard:
         on_bytes: called with the number of stored bytes after each read.
         wrap: wraps the stream of stored bytes before decompression.
         streams: records the offsets of the streams of a compressed input.
+        ranges: opens the input in place of the source, so that it can be read by offset if it is not compressed.
         small: whether the input is small enough to be read at once.
 
     Attributes:
@@ -47,13 +48,14 @@ class OpenShard:
         on_bytes: OnBytes = None,
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
         streams: StreamLog | None = None,
+        ranges: Ranges | None = None,
         small: bool = False,
     ) -> None:
         self.name = source.locate(item.name)
         self.source = source
         self.item = item
         self.on_bytes = on_bytes
-        raw = wrap(source.open(item))
+        raw = ranges.open(item) if ranges else wrap(source.open(item))
         first = item.size or 1 if small else HEAD
         try:
             self.content = open_stream(raw, self.name, on_bytes, first=first, streams=streams)
@@ -61,8 +63,8 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self.content if isinstance(self.content, PlainStream) else None
-        by_offset = not small and source.capabilities.seekable and self.plain and self.plain.has_descriptor
-        self.seekable = self.plain if by_offset else None
+        of_file = not small and source.capabilities.seekable and self.plain and self.plain.has_descriptor
+        self.seekable = self.plain if of_file or ranges else None
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read

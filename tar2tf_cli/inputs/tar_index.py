@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from typing import Final
+from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
@@ -88,7 +88,13 @@ def _digest(key: str, entries: Iterable[tuple[str, int]]) -> int:
 
 
 class NotAdjacentTarError(UsageError):
-    """Raised for a tar with scattered samples, whose members are not adjacent and cannot be indexed."""
+    """Raised for a tar with scattered samples, whose members are not adjacent and cannot be indexed.
+
+    Attributes:
+        archives: the number of concatenated archives that ended before the first scattered sample was found.
+    """
+
+    archives = 0
 
 
 def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
@@ -132,7 +138,9 @@ def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterato
         yield TarSample(sample[KEY], grouper.offset, entries)
     if returned := grouper.returned:
         message = f"the members of the sample {returned.key or returned.member!r} are not adjacent"
-        raise NotAdjacentTarError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
+        error = NotAdjacentTarError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
+        error.archives = reader.archives
+        raise error
     if grouper.empty:
         raise no_samples(grouper.names.skipped + reader.skipped)
     reader.check_ends()
@@ -148,24 +156,35 @@ def _samples_in(batch: Batch) -> Iterator[TarSample]:
         yield TarSample(key, begin + start, entries)
 
 
-def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, list[tuple[int, int]]]:
+Runs: TypeAlias = "dict[int, list[tuple[int, int]]]"
+"""For the hash of each key, the runs of its members: the offsets of the first header and after the last block."""
+
+
+def find_members(seekable: Readable, name: str, key_split: KeySplit, runs: Runs, start: int = 0) -> Runs:
     """Find the members of each sample of an uncompressed tar, even if scattered, in order of first appearance.
 
+    Args:
+        seekable: the tar, which has `seek`.
+        name: its name in errors.
+        key_split: the dot at which a name is split into key and extension.
+        runs: the runs of members up to an offset, to which those that follow are added.
+        start: this offset, before which no archive has ended.
+
     Returns:
-        For each key, the runs of its members, each as the offsets of its first header and after its last block.
+        All runs of members.
 
     Raises:
         DamagedShardError: when the tar is not intact, or has no samples.
         SampleError: when an entry is a link.
     """
     grouper = _grouper(name, key_split)
-    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
-    runs: dict[str, list[tuple[int, int]]] = {}
-    for member, _, _, start in reader:
+    reader = TarReader(seekable, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
+    reader.cursor.seek(start)
+    for member, _, _, begin in reader:
         if grouper.names.wants(member):
-            own = runs.setdefault(grouper.names.key_of(member), [])
-            begin = own.pop()[0] if own and own[-1][1] == start else start
-            own.append((begin, reader.offset))
+            own = runs.setdefault(key_hash(grouper.names.key_of(member)), [])
+            first = own.pop()[0] if own and own[-1][1] == begin else begin
+            own.append((first, reader.offset))
     if not runs:
         raise no_samples(reader.skipped)
     reader.check_ends()

@@ -62,10 +62,15 @@ def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
     return {name: item for name in names if (item := found[name])}
 
 
-def open_object(store: Store, item: ObjectInfo) -> ParallelStream:
-    """Open a stream of an object's bytes that resumes after failures; the first read raises any error."""
+def open_object(store: Store, item: ObjectInfo, start: int = 0) -> ParallelStream:
+    """Open a stream of an object's bytes from an offset on, which is 0 unless the object's version is known.
+
+    It resumes after failures; the first read raises any error.
+    """
     fetch = partial(_fetch, store, item)
-    return ParallelStream(fetch, item, store.locate(item.name), store.retry_for, watched=store.may_stall)
+    stream = ParallelStream(fetch, item, store.locate(item.name), store.retry_for, watched=store.may_stall)
+    stream.start = start
+    return stream
 
 
 def read_object(store: Store, name: str) -> bytes | None:

@@ -12,11 +12,11 @@ from functools import partial
 from math import inf
 from typing import Final, TypeAlias
 
-from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.store import Body, NoSuchObject, Store, Transient
 from tar2tf_cli.errors import SourceError, changed
-from tar2tf_cli.stores.objects import look_up, note_round_trip, retry
+from tar2tf_cli.stores.objects import look_up, note_round_trip, open_object, retry
 from tar2tf_cli.stores.retries import call_within_limit
 from tar2tf_cli.stores.transfer import fetch_threads
 
@@ -26,6 +26,94 @@ BlockMap: TypeAlias = "dict[int, Block]"
 """BlockMap of one object by their numbers."""
 
 
+class ObjectStream:
+    """A stream of an object that is read from front to back by one request, and whose blocks are cached for ranges.
+
+    Cached blocks are not requested again. After a seek over more bytes than arrive in the time of another request, only
+    the blocks that are read are requested, until several MiB were read in order.
+
+    Args:
+        ranges: caches the blocks.
+        store: the store of the object.
+        item: the object.
+    """
+
+    LONG: Final = 1 << 22
+    """The bytes that are read in order after a long seek before the rest of the object is requested at once."""
+
+    def __init__(self, ranges: ObjectRanges, store: Store, item: ObjectInfo) -> None:
+        self._ranges = ranges
+        self._store = store
+        self._item = item
+        self._size = item.size or 0
+        self._position = 0
+        self._last = 0  # offset after the last byte that was read
+        self._in_order = self.LONG  # the bytes that were read since the last long seek
+        self._stream: ByteStream | None = None
+        self._next = 0  # offset of the stream's next byte
+        ranges.streams += 1
+
+    def seek(self, offset: int, /) -> None:
+        """Go to an offset."""
+        self._position = offset
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; b"" only at the end.
+
+        Raises:
+            SourceError: when the object cannot be read, or is not the one that was listed.
+        """
+        position, leap = self._position, self._ranges.leap
+        if position >= self._size:
+            return self._end()
+        self._in_order = self._in_order if 0 <= position - self._last <= leap else 0
+        data = self._ranges.cached(self._item, position) or self._fetched(position, size, leap)
+        data = data if len(data) <= size else data[:size]
+        self._position = self._last = position + len(data)
+        self._in_order += len(data)
+        return data
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._ranges.streams -= 1
+        self._stop()
+
+    def _fetched(self, position: int, size: int, leap: int) -> bytes:
+        """Return bytes that are not cached: the rest of a block of the stream, or a range."""
+        begin = position - position % self._ranges.BLOCK
+        if not (self._stream and 0 <= begin - self._next <= leap):
+            self._stop()
+            if self._in_order < self.LONG:
+                return self._ranges.read(self._item, position, min(size, begin + self._ranges.BLOCK - position))
+            self._next = 0 if self._item.version is None else begin  # nothing but a version shows that it is the same
+            self._stream = open_object(self._store, self._item, self._next)
+        while self._next < begin:
+            self._block()
+        return self._block()[position - begin :]
+
+    def _block(self) -> bytes:
+        """Return the next block of the stream, and cache it."""
+        assert self._stream
+        start, data = self._next, b""
+        size = min(self._ranges.BLOCK, self._size - start)
+        while len(data) < size and (more := self._stream.read(size - len(data))):
+            data = data + more if data else more
+        self._ranges.keep(self._item, start, data)
+        self._next += size
+        return data
+
+    def _end(self) -> bytes:
+        """Return b"", after checking that the stream ends, too, with its checksum."""
+        if self._stream and self._next == self._size:
+            self._stream.read(1)
+        return b""
+
+    def _stop(self) -> None:
+        if self._stream:
+            self._stream.close()
+            self._stream = None
+
+
 class ObjectRanges(Ranges):
     """Ranges of objects, requested in blocks, of which the most recently used are cached.
 
@@ -33,6 +121,9 @@ class ObjectRanges(Ranges):
     also requests neighbouring blocks, as many as the network transfers during a round trip: one block if that takes 20
     ms, and a MiB if it takes 0.3 s. All missing blocks are requested concurrently, a MiB by each request. Threads do
     not request blocks that another thread has requested already.
+
+    Attributes:
+        streams: the number of streams that are open.
     """
 
     BLOCK: Final = 1 << 16
@@ -50,6 +141,7 @@ class ObjectRanges(Ranges):
         self._ahead: dict[str, int] = {}
         self._last: dict[str, int] = {}  # number of the last block read, by object name
         self._lock = threading.Lock()
+        self.streams = 0
 
     @property
     def gap(self) -> int:
@@ -61,6 +153,37 @@ class ObjectRanges(Ranges):
         """The number of blocks that one connection transfers during a round trip."""
         waiting = self._store.round_trip if self._store.round_trip < inf else 0.0
         return min(int(waiting * self.RATE / self.parallel / self.BLOCK), self.MOST_AROUND)
+
+    @property
+    def leap(self) -> int:
+        """The number of bytes that one of the open streams receives in the time of another request, at least a MiB."""
+        waiting = self._store.round_trip if self._store.round_trip < inf else 0.0
+        return max(int(waiting * self.RATE / max(self.streams, 1)), self.MOST_AROUND * self.BLOCK)
+
+    def open(self, item: ObjectInfo) -> ObjectStream:
+        """Open an object as one stream of which the most recent blocks are cached, like those of ranges."""
+        return ObjectStream(self, self._store, item)
+
+    def cached(self, item: ObjectInfo, start: int) -> bytes:
+        """Return the bytes from an offset to the end of its block; b"" unless the block is cached or requested."""
+        number = start // self.BLOCK
+        with self._lock:
+            block = self._blocks.get((item.name, number))
+            if block:
+                self._blocks.move_to_end((item.name, number))
+        return block.result()[start - number * self.BLOCK :] if block else b""
+
+    def keep(self, item: ObjectInfo, start: int, data: bytes) -> None:
+        """Cache a block of an object, in place of the least recently used one."""
+        block: Block = Future()
+        block.set_result(data)
+        with self._lock:
+            self._blocks[item.name, start // self.BLOCK] = block
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._blocks) > self.MOST_KEPT:
+            self._blocks.popitem(last=False)
 
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """Look up objects by concurrent requests for their first blocks."""
@@ -130,8 +253,7 @@ class ObjectRanges(Ranges):
                     blocks[number] = kept[name, number]
                     kept.move_to_end((name, number))
                 self._last[name] = last
-            while len(kept) > self.MOST_KEPT:
-                kept.popitem(last=False)
+            self._drop_oldest()
         return blocks, self._requests(mine)
 
     def _requests(self, mine: dict[int, Block]) -> list[BlockMap]:

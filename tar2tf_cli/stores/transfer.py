@@ -383,7 +383,12 @@ class ParallelStream(ResumingStream):
 
     Object stores limit the rate of a connection, often to less than 100 MB/s. At most `CONNECTIONS + 1` parts are in
     memory.
+
+    Attributes:
+        start: offset of the first byte that is read, set before reading; not 0 only if the object's version is known.
     """
+
+    start = 0
 
     PART: Final = 8 << 20
     CONNECTIONS: Final = 4
@@ -394,9 +399,9 @@ class ParallelStream(ResumingStream):
     """Bytes a second from which on one connection is enough."""
 
     def _in_order(self) -> Iterator[bytes]:
-        offset, measured = 0, 0
+        offset = measured = self.start
         began, waited = time.monotonic(), self.blocks.waited
-        blocks = self._from(0)
+        blocks = self._from(offset)
         for block in blocks:
             yield block
             offset += len(block)

@@ -20,6 +20,7 @@ from servers import FaultyServer, Forwarder, serving, wait_for
 from shards import write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.stores.ranges import ObjectRanges
 from verify_runs import a_tar, framed
 
 SHARDS = 3
@@ -111,18 +112,66 @@ def test_empty_shards_and_servers_that_ignore_ranges_are_read(far: FaultyServer)
     assert open_records(f"{far.url}/in/_x-manifest.json")[0]["__key__"] == b"20"
 
 
-def test_records_without_an_index_are_scanned_as_one_stream(far: FaultyServer, tmp_path: Path) -> None:
+def requested(web: FaultyServer, name: str) -> list[tuple[int, int]]:
+    """Start and end of each range of an object that was requested, sorted; those without a range are the whole."""
+    size = len(web.objects[name])
+    spans = [span.removeprefix("bytes=").split("-") if span else ["0", ""] for _, asked, span in gets(web, name)]
+    return sorted((int(first), int(last or size - 1) + 1) for first, last in spans)
+
+
+def gets(web: FaultyServer, name: str) -> list[Any]:
+    return [request for request in web.log if request[:2] == ("GET", name)]
+
+
+def adjacent(spans: list[tuple[int, int]], size: int) -> bool:
+    """Whether ranges are those of a whole object, each byte once."""
+    return [start for start, _ in spans] == [0, *(end for _, end in spans[:-1])] and spans[-1][1] == size
+
+
+def test_records_without_an_index_are_requested_once_for_it_and_for_their_data(far: FaultyServer) -> None:
     for number in range(1, SHARDS + 1):
         del far.objects[f"in/x-{number}.idx"]
-    assert keys(open_records(f"{far.url}/in/_x-manifest.json")) == [b"%02d" % number for number in range(20 * SHARDS)]
-    assert Counter(name for method, name, span in far.log if not span)["in/x-1"] == 1
+    manifest = f"{far.url}/in/_x-manifest.json"
+    assert keys(open_records(manifest)) == [b"%02d" % number for number in range(20 * SHARDS)]
+    assert adjacent(requested(far, "in/x-1"), len(far.objects["in/x-1"]))
+
+
+def scattered(count: int, size: int) -> bytes:
+    """A tar whose data is all before its labels."""
+    names = [f"{number:03d}" for number in range(count)]
+    data = [(f"{name}.bin", name.encode() * (size // 3)) for name in names]
+    return a_tar(data + [(f"{name}.cls", name.encode()) for name in names])
+
+
+@pytest.mark.parametrize("size", [300, 30_000])
+def test_a_tar_with_scattered_samples_is_requested_once(web: FaultyServer, size: int) -> None:
+    tar = web.objects["in/x.tar"] = scattered(100, size)
+    records = open_records(f"{web.url}/in/x.tar", index_folder="")
+    assert [(sample["bin"][:3], sample["cls"]) for sample in records] == [
+        (b"%03d" % n, b"%03d" % n) for n in range(100)
+    ]
+    assert records.schema().keys() == {"bin", "cls", "__key__"}
+    assert adjacent(requested(web, "in/x.tar"), len(tar))
+
+
+def test_of_large_entries_only_headers_are_requested_to_find_samples(
+    web: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectRanges, "leap", 1 << 20)  # however long answers take on this machine
+    tar = web.objects["in/x.tar"] = scattered(4, 5 << 20)
+    records = open_records(f"{web.url}/in/x.tar", index_folder="")
+    assert len(records) == 4
+    assert sum(end - start for start, end in requested(web, "in/x.tar")) < len(tar) / 10
+    sample = records.key("002")
+    assert (sample["bin"], sample["cls"]) == (b"002" * ((5 << 20) // 3), b"002")
 
 
 def test_members_of_a_sample_that_are_not_adjacent_are_requested_together(web: FaultyServer, tmp_path: Path) -> None:
     parts = [(f"{key}.{part}", bytes([key + part]) * 3_000_000) for part in range(3) for key in (1, 2)]
     web.objects["in/x.tar"] = a_tar([("1.a", b"a"), ("2.a", b"b"), *parts])
     answer_late(web)
-    records = open_records(f"{web.url}/in/x.tar")
+    open_records(f"{web.url}/in/x.tar")
+    records = open_records(f"{web.url}/in/x.tar")  # with its index
     alone = answer_late(web, "GET", together=9)
     sample = records.key("1")
     assert not alone

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import pickle
 import random
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,40 @@ def test_samples_are_those_of_a_conversion(tmp_path: Path, seed: int, long: str)
         assert all(records.key(sample["__key__"]) == sample for sample in expected)
         assert [*pickle.loads(pickle.dumps(records))[3:5]] == expected[3:5]
         assert records.schema().keys() == {"cls", "txt", "x", "__key__"}
+
+
+def archives(data: bytes) -> list[tuple[str, bytes]]:
+    """The members of several archives, one after the other."""
+    with tarfile.open(fileobj=io.BytesIO(data), ignore_zeros=True) as tar:
+        return [(member.name, file.read()) for member in tar if (file := tar.extractfile(member))]
+
+
+@pytest.mark.parametrize("ends", [bytes(1024), None])
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("adjacent", [1, 12, 20])
+def test_members_may_be_scattered_after_many_that_are_adjacent_and_across_archives(
+    tmp_path: Path, web: FaultyServer, adjacent: int, remote: bool, ends: bytes | None
+) -> None:
+    first, others = MEMBERS[: 3 * adjacent], [("README", b"no sample"), *MEMBERS[3 * adjacent :]]
+    rest = random.Random(adjacent).sample(
+        [*others, *((f"{n:03d}.late", b"%d" % n) for n in range(20))], 20 + len(others)
+    )
+    parts = [a_tar(first), a_tar(rest[:25]), a_tar(rest[25:])]
+    data = b"".join(
+        parts if ends is None else [part.rstrip(b"\0") + bytes(-len(part.rstrip(b"\0")) % 512) + ends for part in parts]
+    )
+    expected: dict[str, dict[str, bytes]] = {}
+    for name, content in archives(data):
+        key, dot, entry = name.partition(".")
+        if dot:
+            expected.setdefault(key, {})[entry] = content
+    path: Path | str = write(tmp_path / "in.tar", data)
+    if remote:
+        web.objects["in/x.tar"], path = data, f"{web.url}/in/x.tar"
+    records = open_records(path, index_folder="")
+    found = {sample["__key__"].decode(): {n: v for n, v in sample.items() if n != "__key__"} for sample in records}
+    assert found == expected
+    assert list(found) == list(expected), "in the order of their first members"
 
 
 def test_a_folder_that_gnu_tar_packed_in_its_own_order_is_read(tmp_path: Path) -> None:

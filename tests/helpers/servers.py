@@ -787,6 +787,8 @@ class _Handler(QuietHandler):
         etag = f'"{hashlib.md5(data).hexdigest()}"'
         start, size = 0, len(data)
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted or "")
+        if match and not data:
+            return self._plain(416)
         if match and kind != "no-range":
             start = int(match[1])
             data = data[start : int(match[2]) + 1 if match[2] else None]

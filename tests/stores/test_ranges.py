@@ -18,7 +18,7 @@ from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.objects import look_up_each
-from tar2tf_cli.stores.ranges import ObjectRanges
+from tar2tf_cli.stores.ranges import ObjectRanges, ObjectStream
 
 DATA = os.urandom((3 << 20) + 12_345)
 
@@ -176,6 +176,86 @@ def test_far_away_an_object_is_looked_up_together_with_its_first_mebibyte(web: F
     assert ranges.read(found["b.record"], 0, 200_000) == DATA[:100_000]
     assert not web.log
     assert ranges.read(found["a.record"], (1 << 20) - 1, 2) == DATA[(1 << 20) - 1 : (1 << 20) + 1]
+
+
+def test_a_stream_reads_each_byte_once_and_ranges_of_it_are_cached(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    assert ranges.read(item, 0, 300) == DATA[:300]
+    stream = ranges.open(item)
+    assert b"".join(iter(lambda: stream.read(100_000), b"")) == DATA
+    stream.close()
+    chance = random.Random(5)
+    for start in [chance.randrange(len(DATA)) for _ in range(50)]:
+        assert ranges.read(item, start, 70_000) == DATA[start : start + 70_000]
+    assert [span for *_, span in web.log] == ["bytes=0-131071", "bytes=131072-"], "reading began in order"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_can_be_read_from_any_offset_on(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectRanges, "MOST_KEPT", 4)
+    monkeypatch.setattr(ObjectRanges, "MOST_AROUND", 1)
+    monkeypatch.setattr(ObjectStream, "LONG", 200_000)
+    chance, stream = random.Random(seed), ranges.open(item)
+    for _ in range(60):
+        position = chance.choice([0, chance.randrange(len(DATA)), chance.randrange(300_000), len(DATA) - 5, len(DATA)])
+        stream.seek(position)
+        for size in [chance.choice([1, 5000, 100_000, 1 << 20]) for _ in range(5)]:
+            data = stream.read(size)
+            assert data == DATA[position : position + len(data)]
+            assert bool(data) == (position < len(DATA))
+            position += len(data)
+    stream.close()
+
+
+def test_after_a_long_seek_a_stream_requests_blocks_until_it_is_read_in_order_again(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectStream, "LONG", 1 << 20)
+    stream = ranges.open(item)
+    for place in (0, 3 << 19, 3 << 20):
+        stream.seek(place)
+        assert stream.read(512) == DATA[place : place + 512]
+    assert [span for *_, span in web.log] == [None, "bytes=1572864-1638399", "bytes=3145728-3158072"]
+    stream.seek(3 << 19)
+    rest = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    assert rest == DATA[3 << 19 :]
+    assert web.log[-1][2] in {f"bytes={start}-" for start in range(3 << 19, len(DATA), ObjectRanges.BLOCK)}
+    stream.close()
+
+
+def test_a_stream_of_an_object_without_a_version_begins_at_its_first_byte(web: FaultyServer, ranges: Ranges) -> None:
+    web.objects["in/b.record"] = DATA
+    item = ObjectInfo("b.record", len(DATA), None)
+    ranges.read(item, 0, 10)
+    stream = ranges.open(item)
+    assert b"".join(iter(lambda: stream.read(1 << 20), b"")) == DATA
+    assert [span for *_, span in web.log][1:] in ([None], ["bytes=0-"])
+
+
+def test_a_stream_of_an_object_that_was_replaced_is_an_error(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges
+) -> None:
+    stream = ranges.open(item)
+    web.objects["in/a.record"] = DATA[::-1]
+    with pytest.raises(SourceError, match="changed"):
+        stream.read(10)
+
+
+def test_the_more_streams_are_open_the_shorter_a_seek_is_long(ranges: Ranges, item: ObjectInfo) -> None:
+    assert isinstance(ranges, ObjectRanges)
+    source = open_source("http://127.0.0.1/in")
+    assert source.store
+    source.store.round_trip, several = 0.5, source.ranges()
+    streams = [several.open(item) for _ in range(5)]
+    assert isinstance(several, ObjectRanges)
+    assert several.leap == 10_000_000
+    for stream in streams:
+        stream.close()
+    assert several.leap == 50_000_000
+    assert ranges.leap == 1 << 20
 
 
 class FarStore(Store):
