@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from tar2tf_cli.datasets.order import epoch_seed, permuted
-from tar2tf_cli.errors import UsageError, read_failed
+from tar2tf_cli.datasets.order import epoch_seed, number_of_examples, permuted, seed_of_orders, share_of_host
+from tar2tf_cli.errors import read_failed
 from tar2tf_cli.features.described import MOST_KNOWN, Described, expected, for_kernel, is_optional, row_width
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.ops.rules import accepted, optional, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,19 +53,19 @@ class BatchOptions(NamedTuple):
     epochs: int | None = 1
 
 
-def check_batch_options(reading: BatchOptions) -> None:
-    """Raise an error for impossible arguments.
+def check_batch_options(reading: BatchOptions) -> BatchOptions:
+    """Return the options with plain numbers.
 
     Raises:
-        UsageError: names the number.
+        UsageError: names an argument that is impossible.
     """
-    if isinstance(reading.size, bool) or reading.size < 1:
-        raise UsageError(f"size must be a number of examples, 1 or more, not {reading.size!r}")
-    if isinstance(reading.start, bool) or reading.start < 0:
-        raise UsageError(f"start must be a number of examples, 0 or more, not {reading.start!r}")
-    hosts, host = reading.part
-    if not 0 <= host < hosts:
-        raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
+    return reading._replace(
+        size=number_of_examples(reading.size, "size", 1),
+        seed=seed_of_orders(reading.seed),
+        start=number_of_examples(reading.start, "start", 0),
+        part=share_of_host(reading.part),
+        epochs=accepted(optional(whole_number(0)), reading.epochs, "epochs"),
+    )
 
 
 class ColumnSource(Protocol):
@@ -91,7 +92,8 @@ class Batches(Iterator[dict[str, Any]]):
     """
 
     def __init__(self, records: ColumnSource, reading: BatchOptions, threads: int) -> None:
-        check_batch_options(reading)
+        threads = accepted(whole_number(1), threads, "threads")
+        reading = check_batch_options(reading)
         self.read = reading.start
         self._records = records
         self._reading = reading

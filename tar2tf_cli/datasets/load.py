@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, over
 
 import numpy as np
 
-from tar2tf_cli.datasets.order import epoch_seed, permuted
+from tar2tf_cli.datasets.order import epoch_seed, number_of_examples, permuted, seed_of_orders, share_of_host
 from tar2tf_cli.datasets.process_resources import ProcessResources
 from tar2tf_cli.datasets.records import Records, open_documents
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
@@ -122,8 +122,11 @@ def load_dataset(
     TensorShape([8])
     """
     check_tensorflow("load_dataset")
-    _check_numbers(shuffle, batch, start)
-    _check_order(shuffle, seed, shard, start)
+    shuffle = shuffle if shuffle is None or isinstance(shuffle, bool) else number_of_examples(shuffle, "shuffle", 1)
+    batch = None if batch is None else number_of_examples(batch, "batch", 1)
+    start, seed = number_of_examples(start, "start", 0), seed_of_orders(seed)
+    hosts, host = share_of_host((1, 0) if shard is None else shard)
+    _check_order(shuffle, seed, hosts, start)
     _check_batching(batch, ragged=ragged, pad=pad)
     connection: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     paths = paths_in(manifest, more)
@@ -137,7 +140,6 @@ def load_dataset(
         check_features(features)
     except SourceError as error:
         raise error.at(shard=read[0].path) from None
-    hosts, host = shard or (1, 0)
     part = _HostShare(shards, hosts, host, by_record=shuffle is True or len(shards) < hosts)
     if shuffle is True and seed is None:
         seed = int.from_bytes(os.urandom(4), "big")
@@ -265,20 +267,8 @@ def _batch_while_parsing(records: AnyDataset, batches: Callable[[int, bool], Any
     return records
 
 
-def _check_numbers(shuffle: int | bool | None, batch: int | None, start: int) -> None:
-    """Check the arguments that are numbers of examples."""
-    for name, value, least in (("shuffle", shuffle, 1), ("batch", batch, 1), ("start", start, 0)):
-        if value is None or (name == "shuffle" and value in (True, False) and isinstance(value, bool)):
-            continue
-        if isinstance(value, bool) or value < least:
-            raise UsageError(f"{name} must be a number of examples, {least} or more, not {value!r}")
-
-
-def _check_order(shuffle: int | bool | None, seed: int | None, shard: tuple[int, int] | None, start: int) -> None:
+def _check_order(shuffle: int | bool | None, seed: int | None, hosts: int, start: int) -> None:
     """Check the arguments for the order of an epoch and the host's share."""
-    hosts, host = shard or (1, 0)
-    if not 0 <= host < hosts:
-        raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
     if shuffle is True and seed is None and hosts > 1:
         raise UsageError("hosts divide the order of an epoch among them", hint="add seed=N, the same for each host")
     if shuffle is True and seed is None and start:

@@ -6,9 +6,13 @@ records that it has read, and several hosts divide an epoch without communicatio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.ops.rules import accepted, integer, optional, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,6 +20,39 @@ if TYPE_CHECKING:
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _ROUNDS: Final = 6
 _64_BITS: Final = (1 << 64) - 1
+
+
+def number_of_examples(value: object, name: str, least: int) -> int:
+    """Return an argument that is a number of examples, which may also be a NumPy integer.
+
+    Raises:
+        UsageError: when it is not a whole number, or less than `least`.
+    """
+    number = integer(value)
+    if number is None or number < least:
+        raise UsageError(f"{name} must be a number of examples, {least} or more, not {value!r}")
+    return number
+
+
+def share_of_host(shard: object) -> tuple[int, int]:
+    """Return an argument `(hosts, host)` as numbers.
+
+    Raises:
+        UsageError: when it is anything else, or there is no such host.
+    """
+    match [integer(number) for number in shard] if isinstance(shard, Iterable) else ():
+        case [int(hosts), int(host)] if 0 <= host < hosts:
+            return hosts, host
+    raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
+
+
+def seed_of_orders(seed: object) -> int | None:
+    """Return an argument that is a seed, or None, as an integer of Python, because NumPy's would overflow.
+
+    Raises:
+        UsageError: when it is not a whole number.
+    """
+    return accepted(optional(whole_number()), seed, "seed")
 
 
 def epoch_seed(seed: int, epoch: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +19,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
 from tar2tf_cli.inputs.shard_set import OnListing, ShardSet, documents_next_to, may_hold_examples, resolve_each
+from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import ConnectionOptions, without_secrets
 
@@ -134,9 +135,13 @@ def _check(shards: ShardSet) -> None:
 
 
 def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return one or several paths, and further ones, as one list."""
-    several = [given] if isinstance(given, (str, os.PathLike)) else given
-    return [os.fspath(path) for path in (*several, *more)]
+    """Return one or several paths, and further ones, as one list.
+
+    Raises:
+        UsageError: when one of them is neither text nor a path.
+    """
+    several = given if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+    return [accepted(text, path, "the name of a shard or manifest") for path in (*several, *more)]
 
 
 def _of_manifest(

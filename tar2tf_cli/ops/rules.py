@@ -197,5 +197,6 @@ def workers(given: int | None) -> int | None:
 
 def refusal(label: str, value: object, choices: Sequence[object]) -> str:
     """Return the error message for a value that is not one of the choices."""
-    words = ", ".join(map(repr, choices[:-1]))
-    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{did_you_mean(value, choices)}"
+    *words, last = map(repr, choices)
+    named = f"{', '.join(words)} or {last}" if words else last
+    return f"{label} must be {named}, not {value!r}{did_you_mean(value, choices)}"

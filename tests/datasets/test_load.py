@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -93,13 +94,18 @@ def test_a_checkpoint_continues_where_it_was_saved(
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    *(({"batch": number}, f"batch must be a number of examples, 1 or more, not {number}") for number in (-1, 0, True)),
+    *(
+        ({"batch": number}, f"batch must be a number of examples, 1 or more, not {number}")
+        for number in (-1, 0, True, 8.0)
+    ),
     *(({"shuffle": number}, f"shuffle must be a number of examples, 1 or more, not {number}") for number in (-1, 0)),
     *(({"start": number}, f"start must be a number of examples, 0 or more, not {number}") for number in (-1, False)),
     *(
         ({"shard": shard}, f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard}")
-        for shard in ((2, 2), (0, 0), (2, -1))
+        for shard in ((2, 2), (0, 0), (2, -1), 4, (4.0, 0))
     ),
+    ({"shuffle": "yes"}, "shuffle must be a number of examples, 1 or more, not 'yes'"),
+    *(({"shuffle": True, "seed": seed}, f"seed must be a whole number, not {seed!r}") for seed in (1.5, "a")),
     (
         {"shuffle": True, "shard": (2, 0)},
         "hosts divide the order of an epoch among them; add seed=N, the same for each host",
@@ -123,6 +129,20 @@ def test_impossible_arguments_are_refused(manifest: Path, options: dict[str, Any
     with pytest.raises(UsageError) as caught:
         load_dataset(manifest, **options)
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("shards", [None, 3, ["out", None], b"out"], ids=str)
+def test_shards_that_are_not_paths_are_refused(shards: Any) -> None:
+    for function in (load_dataset, open_records):
+        with pytest.raises(UsageError, match="the name of a shard or manifest must be text or a path, not"):
+            function(shards)
+
+
+def test_numbers_of_numpy_are_numbers(manifest: Path) -> None:
+    plain = load_dataset(manifest, shuffle=True, seed=3, batch=8, shard=(2, 1), start=5)
+    options = {"seed": np.int64(3), "batch": np.int32(8), "shard": np.array([2, 1]), "start": np.uint8(5)}
+    given = load_dataset(manifest, shuffle=True, **options)
+    assert [batch["cls"].numpy().tolist() for batch in given] == [batch["cls"].numpy().tolist() for batch in plain]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

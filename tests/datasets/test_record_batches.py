@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commands import tar2tf
@@ -130,11 +131,23 @@ def test_damage_is_the_error_of_the_record(folder: Path, tmp_path: Path, ways: N
         next(batches)
 
 
+def test_numbers_of_numpy_are_numbers(folder: Path) -> None:
+    records = open_records(folder / "out")
+    given: dict[str, Any] = {"seed": np.int64(3), "shard": np.array([2, 1]), "start": np.uint8(5)}
+    found = numbers(records.batches(np.int32(8), shuffle=True, **given))
+    assert found == numbers(records.batches(8, shuffle=True, seed=3, shard=(2, 1), start=5))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"size": 0}, "size must be a number of examples, 1 or more, not 0"),
         ({"size": True}, "size must be a number of examples, 1 or more, not True"),
+        ({"size": "eight"}, "size must be a number of examples, 1 or more, not 'eight'"),
+        ({"size": 8, "threads": 0}, "threads must be 1 or more, not 0"),
+        ({"size": 8, "epochs": -1}, "epochs must be 0 or more, not -1"),
+        ({"size": 8, "epochs": 1.5}, "epochs must be a whole number, not 1.5"),
+        ({"size": 8, "shuffle": True, "seed": 1.5}, "seed must be a whole number, not 1.5"),
         ({"size": 8, "start": -1}, "start must be a number of examples, 0 or more, not -1"),
         ({"size": 8, "start": False}, "start must be a number of examples, 0 or more, not False"),
         ({"size": 8, "shard": (2, 2)}, "shard must be (hosts, host), such as (4, 0) to (4, 3), not (2, 2)"),

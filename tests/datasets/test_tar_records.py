@@ -116,7 +116,7 @@ def test_entries_are_decoded_as_the_preset_does(tmp_path: Path) -> None:
     for records in ("a.record", "_a-manifest.json"):
         with pytest.raises(UsageError, match="preset"):
             open_records(tmp_path / records, preset="webdataset")
-    with pytest.raises(UsageError, match="preset"):
+    with pytest.raises(UsageError, match="preset must be 'webdataset', not 'imagenet'"):
         open_records(tar, preset="imagenet")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is a tar"):
         open_records(tar, raw=True)
