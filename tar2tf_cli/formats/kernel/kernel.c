@@ -10,6 +10,7 @@
 #include <Python.h>
 #include <errno.h>
 #include <float.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -22,9 +22,9 @@ typedef struct {
     Place *places;
     int64_t *hashes;
     Py_ssize_t count, entries;
-    Signature signatures[MOST_SIGNATURES];
     int kinds, ascending; /* kinds: the number of signatures */
     Member first, last;
+    Signature signatures[MOST_SIGNATURES]; /* last, as only those in use are set: zeroing all takes longer than a small tar */
 } Batch;
 
 /* Read the members of the sample that begins with `members[0]`; the first member after it becomes `next`. Returns LAST if
@@ -111,10 +111,11 @@ static PyObject *samples(PyObject *module, PyObject *args) {
     if (found == PLAIN) found = read_sample(end, whole, last_dot, differs, members, &count, &next);
     if (found < PLAIN) return PyBool_FromLong(found == SHORT);
     size_t most = (size_t)(size - position) / BLOCK; /* numbers of samples and of their entries */
-    Batch *batch = PyMem_Calloc(1, sizeof(Batch));
+    Batch *batch = PyMem_Malloc(sizeof(Batch));
     char *room = PyMem_Malloc(most * (sizeof(Row) + sizeof(Place) + sizeof(int64_t)));
     PyObject *signatures = PyList_New(0), *result = NULL;
     if (!batch || !room || !signatures) goto done;
+    memset(batch, 0, offsetof(Batch, signatures));
     batch->data = (bytes_t)start;
     batch->rows = (Row *)room;
     batch->places = (Place *)(batch->rows + most);
