@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from functools import partial
 from io import FileIO
 from time import monotonic
@@ -62,8 +62,10 @@ class DirectorySource(Source):
     def open(self, item: ObjectInfo) -> FileIO:
         """Open a file, unbuffered; closing it raises if the file was replaced or changed after the listing."""
         path = self.locate(item.name)
-        with _opening(path):
+        try:
             return UnchangedFile(path, None if item.version is None else (item.size, item.version))
+        except OSError as error:
+            raise _unreadable(path, error, "opened") from None
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
@@ -129,16 +131,8 @@ def _refuse(error: OSError) -> None:
     raise read_failed(os.fsdecode(error.filename), error) from None
 
 
-@contextmanager
-def _opening(path: str) -> Iterator[None]:
-    """Convert errors of opening a file to ours, which name the file and the target of a link."""
-    try:
-        yield
-    except OSError as error:
-        raise _unreadable(path, error, "opened") from None
-
-
 def _unreadable(path: str, error: OSError, what: str) -> SourceError:
+    """Return our error for a file that cannot be read, which names the file and the target of a link."""
     link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
     return SourceError(f"cannot be {what}: {error.strerror}{link}", shard=path, hint=remedy(error))
 
@@ -157,8 +151,9 @@ class UnchangedFile(FileIO):
     def __init__(self, path: str, listed: tuple[int | None, str] | None) -> None:
         super().__init__(path)
         self._path = path
-        self._opened = os.fstat(self.fileno())
-        if listed not in (None, (self._opened.st_size, version_of(self._opened))):
+        status = os.fstat(self.fileno())
+        self._opened = _state(status)
+        if listed not in (None, (status.st_size, version_of(status))):
             super().close()
             raise changed(path)
 
@@ -166,13 +161,14 @@ class UnchangedFile(FileIO):
         """Close the file, and raise an error if it was changed while it was read."""
         if self.closed:
             return
-        now = os.fstat(self.fileno())
-        super().close()
-        if _state(now) != _state(self._opened):
+        try:
+            now = os.stat(self._path)
+        except FileNotFoundError:  # the bytes read from a deleted file are complete
+            now = os.fstat(self.fileno())
+        finally:
+            super().close()
+        if _state(now) != self._opened:
             raise changed(self._path)
-        with suppress(FileNotFoundError):  # the bytes read from a deleted file are complete
-            if _state(os.stat(self._path)) != _state(now):
-                raise changed(self._path)
 
 
 def _state(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -239,8 +235,10 @@ class FileRanges(Ranges):
             if item.name not in self._files:
                 if len(self._files) >= self._most_open:
                     del self._files[next(iter(self._files))]
-                with _opening(self._source.locate(item.name)):
+                try:
                     self._files[item.name] = _OpenFile(self._source.open(item))
+                except OSError as error:
+                    raise _unreadable(self._source.locate(item.name), error, "opened") from None
             return self._files[item.name]
 
 
