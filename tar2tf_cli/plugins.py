@@ -148,7 +148,8 @@ def format_of(head: bytes) -> ShardFormat | None:
     """Detect the shard format of a file from its first decompressed bytes, usually even when they are damaged."""
     for known in (formats, plugin_formats):
         choices = known()
-        found = (one for damaged in (False, True) for one in choices if one.recognizes(head, damaged=damaged))
-        if first := next(found, None):
-            return first
+        for damaged in (False, True):
+            for one in choices:
+                if one.recognizes(head, damaged=damaged):
+                    return one
     return None

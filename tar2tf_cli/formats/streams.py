@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from io import BytesIO
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, Readable
@@ -520,6 +521,7 @@ _OF_STREAM: Final = {
     "bzip2": tuple(b"BZh%d%b" % (level, block) for level in range(1, 10) for block in _OF_BLOCK),
     "xz": (b"\xfd7zXZ\0",),
 }
+_OF_ANY: Final = (*chain.from_iterable(_OF_STREAM.values()),)
 
 ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
@@ -558,9 +560,9 @@ def decompressed(data: bytes, name: str, method: str) -> bytes:
 
 def compression_of(head: bytes) -> str | None:
     """Return the compression of a file from its first bytes, which may also be a TFRecord's first length."""
-    for method, beginnings in _OF_STREAM.items():
-        if head.startswith(beginnings):
-            return None if begins_record(head) else method
+    if head.startswith(_OF_ANY):
+        method = next(method for method, beginnings in _OF_STREAM.items() if head.startswith(beginnings))
+        return None if begins_record(head) else method
     return "zlib" if _is_zlib_header(head) and _is_zlib_tfrecord(head) else None
 
 
@@ -652,10 +654,11 @@ class Cursor:
         chunks = [self.buffer[self.position :]]
         have = len(chunks[0])
         try:
-            while have < size and not self.ended and (chunk := self._read(size - have)):
-                chunks.append(chunk)
-                have += len(chunk)
-            self.ended = self.ended or have < size
+            while have < size and not self.ended:
+                if chunk := self._read(size - have):
+                    chunks.append(chunk)
+                    have += len(chunk)
+                self.ended = not chunk or self.start + self.position + have == self._size
         finally:  # keep the bytes before an error
             self.start += self.position
             self.buffer = b"".join(chunks if chunks[0] else chunks[1:])

@@ -185,16 +185,18 @@ class TarReader:
         stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
             through instead of read.
         name: the shard's name in errors.
+        size: size of the stream in bytes, if it is known.
         headers_only: do not return the members' data.
         every_byte: read the data nevertheless, instead of seeking.
         large: stores large members; None to hold all of them in memory.
         need_end: whether an archive must end with two zero blocks, and at most 1 MiB of zeros.
         entries: decides about members that are not plain files.
         on_zeros: called for zeros between two members, which may be overwritten members or the end of an archive.
+        skipped: receives the number of members skipped, by reason.
 
     Attributes:
         cursor: the position in the tar.
-        skipped: number of members skipped, by reason.
+        skipped: the argument, or a new counter.
 
     Raises:
         DamagedShardError: when the stream is not a complete tar; names shard, member and offset.
@@ -205,12 +207,14 @@ class TarReader:
         stream: Readable,
         name: str,
         *,
+        size: int | None = None,
         headers_only: bool = False,
         every_byte: bool = False,
         need_end: bool = True,
         large: LargeEntries | None = None,
         entries: MemberPolicy = _NONE,
         on_zeros: Callable[[], object] = int,
+        skipped: Counter[str] | None = None,
     ) -> None:
         can_seek = hasattr(stream, "seek")
         leaps = can_seek and headers_only and not every_byte
@@ -218,7 +222,7 @@ class TarReader:
         if large and large.least < self._most:
             self._most = max(large.least, BLOCK)  # so that no member of that size is fully buffered
         in_place = large is not None and large.in_place
-        self.cursor = Cursor(stream, self._most, seeks=leaps or (can_seek and in_place))
+        self.cursor = Cursor(stream, self._most, seeks=leaps or (can_seek and in_place), size=size)
         self.cursor.on_leap = large.on_bytes if large else None
         self._name = name
         self._large = large
@@ -227,7 +231,7 @@ class TarReader:
         self._extended = _ExtendedHeaders()
         self._ends = _ArchiveEnds()
         self._damaged = 0  # offset of the first header of the member that is damaged
-        self.skipped: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter() if skipped is None else skipped
         self._entries = entries
         self._on_zeros = on_zeros
 
@@ -348,7 +352,7 @@ class TarReader:
     def _block(self) -> bytes:
         """Return the next block, which is shorter only at the end."""
         cursor = self.cursor
-        if len(cursor.buffer) - cursor.position < BLOCK:
+        if len(cursor.buffer) - cursor.position < BLOCK and not cursor.ended:
             cursor.fill(BLOCK)
         return cursor.buffer[cursor.position : cursor.position + BLOCK]
 
@@ -472,7 +476,7 @@ class TarReader:
 
         Return whether there is a further archive.
         """
-        cursor, start, blocks, block = self.cursor, self.offset, 0, ZEROS
+        cursor, start, blocks, block = self.cursor, self.cursor.offset, 0, ZEROS
         self._check_nothing_pends()
         while block and block == ZEROS[: len(block)]:
             size = self._zeros() or len(block)
@@ -482,7 +486,7 @@ class TarReader:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
             block = self._block()
-        if blocks >= 2 and self._is_left_over(block):
+        if block and blocks >= 2 and self._is_left_over(block):
             cursor.skip(_RECORD)
             block = b""
         if block and not self._ends.may_continue(self.offset, blocks):
@@ -492,7 +496,7 @@ class TarReader:
         if blocks == 1 and self._need_end:
             message = "the archive ends with one zero block instead of two: it is cut short here"
             raise self._damage(message, "truncated", start)
-        self._ends.add(start, self.offset, blocks, more=bool(block))
+        self._ends.add(start, cursor.offset, blocks, more=bool(block))
         if block:
             self._on_zeros()
         return bool(block)
@@ -505,7 +509,7 @@ class TarReader:
 
     def _is_left_over(self, block: bytes) -> bool:
         """Whether only the rest of the archive's last record follows, with stale bytes that its writer left there."""
-        if not block or is_header(block):
+        if is_header(block):
             return False
         begin = self._ends.begin
         room = _RECORD if begin is None else (begin - self.offset) % _RECORD
@@ -673,11 +677,10 @@ class _ArchiveEnds:
             blocks: the number of blocks of zeros.
             more: whether a further archive follows.
         """
-        since_certain, since_begin = _is_filled(self.certain, end), _is_filled(self.begin, end)
-        if more and blocks == 2 and not since_certain and not since_begin:
+        if more and blocks == 2 and not (_is_filled(self.certain, end) or _is_filled(self.begin, end)):
             self.doubtful.append((start, end))
         else:
-            if blocks > 2 and since_certain and not since_begin:
+            if self.doubtful and blocks > 2 and _is_filled(self.certain, end) and not _is_filled(self.begin, end):
                 self.refuted += self.doubtful
             self.certain = end
             self.doubtful.clear()

@@ -38,6 +38,7 @@ class OpenShard:
         damage: the error if the first bytes could not be read completely.
         plain: the stream, when the input is not compressed.
         seekable: the stream, when it can be read by offset, and is neither read at once nor wrapped.
+        length: size in bytes of a local file that is neither compressed nor wrapped, which no read has to find out.
         content: the decompressed bytes, from the first on.
     """
 
@@ -63,8 +64,9 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self.content if isinstance(self.content, PlainStream) else None
-        of_file = not small and source.capabilities.seekable and self.plain and self.plain.has_descriptor
-        self.seekable = self.plain if of_file or ranges else None
+        in_file = source.capabilities.seekable and self.plain and self.plain.has_descriptor
+        self.seekable = self.plain if (in_file and not small) or ranges else None
+        self.length = item.size if in_file and item.version is not None else None  # as opening compares it
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read

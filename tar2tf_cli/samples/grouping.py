@@ -49,6 +49,8 @@ class KernelBatcher:
         """
         before = previous.encode("utf-8", "surrogateescape")
         cursor, more = self._cursor, True
+        if not cursor.buffer:
+            cursor.read_ahead()
         while more:
             answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before, cursor.ended)
             more = answer is True and len(cursor.buffer) - cursor.position < self._most and cursor.read_ahead()

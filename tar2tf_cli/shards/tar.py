@@ -84,7 +84,7 @@ class TarFormat(ShardFormat):
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
         """Whether the first block is a tar header or, if it may be damaged, a later block is."""
         if not damaged:
-            return is_header(head[:BLOCK]) or head[_MAGIC] == b"ustar"
+            return head[_MAGIC] == b"ustar" or is_header(head[:BLOCK])
         blocks = (head[start : start + BLOCK] for start in range(BLOCK, len(head) - BLOCK + 1, BLOCK))
         return any(block[_MAGIC] == b"ustar" and is_header(block) for block in blocks) and not foreign(head)
 
