@@ -8,7 +8,7 @@ standard classes, and `dataclasses.fields` and `dataclasses.replace` work.
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import Counter, namedtuple
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
@@ -38,6 +38,11 @@ class _Factory:
 
 def _field(*, default_factory: Callable[[], object]) -> object:
     return _Factory(default_factory)
+
+
+def new_counter() -> Counter[Any]:
+    """Return an empty Counter, as `Counter()` does with ten times as many instructions, which are those of a sample."""
+    return Counter.__new__(Counter)
 
 
 def _dataclass(cls: Any = None, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:

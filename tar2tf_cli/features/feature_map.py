@@ -16,7 +16,7 @@ from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, did_you
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
-from tar2tf_cli.structs import dataclass, field
+from tar2tf_cli.structs import dataclass, field, new_counter
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -46,7 +46,7 @@ class Schema:
         allows_mixed: whether a feature may be of several kinds, which is then not described.
     """
 
-    signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    signatures: Counter[tuple[str, ...]] = field(default_factory=new_counter)
     looks: dict[str, Look] = field(default_factory=dict)
     allows_mixed: bool = False
 
@@ -83,11 +83,13 @@ class Schema:
         Raises:
             SampleError: when a feature is of another kind or rank in the other schema.
         """
-        plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
-        for name, look in {**other.looks, **plain}.items():
-            if self.looks.get(name) != look:
-                self._merge(name, look, other.looks)
-        self.signatures.update(other.signatures)
+        if self.looks or other.looks:
+            plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
+            for name, look in {**other.looks, **plain}.items():
+                if self.looks.get(name) != look:
+                    self._merge(name, look, other.looks)
+        for names, count in other.signatures.items():
+            self.signatures[names] += count
 
     def _has(self, name: str) -> bool:
         """Whether any example has a feature."""

@@ -301,7 +301,7 @@ class ReadOptions(NamedTuple):
                 ahead=LOOK_AHEAD if self.ahead else 0,
             )
             rules = rules._replace(tar=tar)
-        return rules._replace(small=True) if self.small else rules
+        return rules
 
 
 _DEFAULT = ReadOptions()
@@ -339,7 +339,7 @@ class InputFlow:
             shard=plan.source.locate(item.name),
             first=options.first,
         )
-        self.reader = reader = InputReader(plan.source, item, rules, report, self.faults, on_bytes)
+        self.reader = reader = InputReader(plan.source, item, rules, report, self.faults, on_bytes, small=options.small)
         transform = plan.transform_records if reader.of_records else plan.transform
         self._palettes: set[str] = set()
         self.transform = transform.for_input(self._palettes, report.filtered)

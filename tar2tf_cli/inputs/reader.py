@@ -63,7 +63,6 @@ class ReadRules(NamedTuple):
         tar: the options for reading a tar.
         resumes: whether reading continues after damage.
         only_records: whether it is a TFRecord regardless of its first bytes, and may have no records.
-        small: whether it is read at once, so that samples cannot be read by their offset.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
         key_feature: the feature that contains the key of each record; None for `__key__`.
@@ -73,7 +72,6 @@ class ReadRules(NamedTuple):
     tar: TarRules = TarRules()
     resumes: bool = False
     only_records: bool = False
-    small: bool = False
     described: Mapping[str, Described] = MappingProxyType({})
     stems: Mapping[str, str] = MappingProxyType({})
     key_feature: str | None = None
@@ -190,6 +188,7 @@ class InputReader:
         report: filled in as the input is read; complete once the reader is closed.
         on_fault: called with each fault; when it returns, the sample or the damaged part is skipped.
         on_bytes: called with the number of stored bytes after each read.
+        small: whether it is read at once, so that samples cannot be read by their offset.
 
     Attributes:
         name: path or URL of the input.
@@ -210,8 +209,9 @@ class InputReader:
         report: InputReport,
         on_fault: OnFault,
         on_bytes: OnBytes = None,
+        *,
+        small: bool = False,
     ) -> None:
-        self.name = source.locate(item.name)
         self._item, self._stems = item, rules.stems
         self.report = report
         self._on_fault = on_fault
@@ -222,9 +222,11 @@ class InputReader:
         self.content: InputContent
         self.of_records = False
         if isinstance(source, SampleSource):
+            self.name = source.locate(item.name)
             self.content = ListedSamples(source.samples(item, report, on_fault, on_bytes))
             return
-        self._shard = shard = OpenShard(source, item, on_bytes, small=rules.small and not rules.tar.regroup)
+        self._shard = shard = OpenShard(source, item, on_bytes, small=small and not rules.tar.regroup)
+        self.name = shard.name
         self.of_records, kind = True, shard.kind
         if rules.only_records or (kind and kind.traits.carries_examples):
             from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars

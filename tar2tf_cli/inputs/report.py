@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError, count
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.samples.keys import split_name
 from tar2tf_cli.spec.conversion import Input
-from tar2tf_cli.structs import dataclass, field
+from tar2tf_cli.structs import dataclass, field, new_counter
 
 T = TypeVar("T")
 
@@ -48,9 +49,9 @@ class InputReport:
     """
 
     samples: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    filtered: Counter[str] = field(default_factory=Counter)
-    boxes: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=new_counter)
+    filtered: Counter[str] = field(default_factory=new_counter)
+    boxes: Counter[str] = field(default_factory=new_counter)
     keys: list[int] = field(default_factory=list)
     matched: list[list[int]] = field(default_factory=list)
     more_rows: list[int] = field(default_factory=list)
@@ -134,8 +135,9 @@ class InputReport:
     def without_schema(self) -> dict[str, object]:
         """Return the fields that are neither 0 nor empty, and differ from a new report, without the schema, as plain
         JSON."""
-        values = [(name, value) for name, value in vars(self).items() if value and name != "schema"]
-        return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values if value != _EMPTY[name]}
+        values = dict(filter(itemgetter(1), vars(self).items()))
+        values.pop("schema", None)
+        return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values.items() if value != _EMPTY[name]}
 
     def as_before(self) -> dict[str, object]:
         """Return the counts as plain JSON, from which `from_json` restores the report of an earlier run."""
@@ -152,7 +154,7 @@ class InputReport:
             "faulty_before": self.faulty,
             "lost_before": (self.errors or self.lost_before) and [part.to_json() for part in self.lost],
         }
-        return {name: _ordered(value) for name, value in kept.items() if value}
+        return {name: _ordered(value) for name, value in filter(itemgetter(1), kept.items())}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:

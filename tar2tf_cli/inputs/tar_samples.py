@@ -325,12 +325,14 @@ class TarSamples:
         self._tar = TarReader(
             tar.view() if tar else stream,
             name,
+            size=shard.length,
             headers_only=rules.sizes_only or self.regroups,
             every_byte=rules.every_byte,
             need_end=not rules.ignore_missing_end,
             large=None if rules.sizes_only or regroup else self._large,
             entries=self._links,
             on_zeros=(self._regrouper or grouper).zeros,
+            skipped=grouper.names.skipped,
         )
 
     @property
@@ -361,7 +363,7 @@ class TarSamples:
     @property
     def skipped(self) -> Counter[str]:
         """The number of skipped members, by reason."""
-        return self._grouper.names.skipped + self._tar.skipped
+        return self._grouper.names.skipped
 
     @property
     def archives(self) -> int:

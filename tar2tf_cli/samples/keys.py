@@ -9,6 +9,7 @@ from typing import Any
 
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.formats.example import ParsedFeature
+from tar2tf_cli.structs import new_counter
 
 
 def key_of(item: Mapping[str, object]) -> str | None:
@@ -77,7 +78,7 @@ class NameSplitter:
 
     def __init__(self, rule: KeySplit) -> None:
         self.rule: KeySplit = rule
-        self.skipped: Counter[str] = Counter()
+        self.skipped: Counter[str] = new_counter()
         self.differs: str | None = None
         self.matters: str | None = None
         self.unsettled: str | None = None
