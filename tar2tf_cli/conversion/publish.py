@@ -212,14 +212,19 @@ class Tally:
             self._described.append(report.described)
         self._samples += report.samples
         self._others += report.other_records
-        self.summary.errors += report.errors
-        self.summary.skipped_samples += report.faulty
         for fault in report.errors:
             self._events.fault(fault)
         self._notes.add(self._plan.source.locate(item.name), report)
         if report.palettes:
             self._note_ops(report.palettes)
-        self.summary.lost += ({"input": item.name, **lost.to_json()} for lost in report.lost)
+        if report.faulty:
+            self._add_faults(item.name, report)
+
+    def _add_faults(self, name: str, report: InputReport) -> None:
+        """Add the faulty samples and unreadable parts of an input."""
+        self.summary.errors += report.errors
+        self.summary.skipped_samples += report.faulty
+        self.summary.lost += ({"input": name, **lost.to_json()} for lost in report.lost)
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
         if (most := self._plan.conversion.max_lost) is not None:
@@ -370,7 +375,7 @@ class _GrowthCheck:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._size = plan.size
+        self._size = plan.size if _may_grow(plan) else None
         self.read = self.written = 0
 
     def warning(self, records: int, incomplete: Iterable[PlannedShard]) -> str | None:
@@ -437,10 +442,14 @@ def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
         raise Tar2tfError(f"{total:,} bytes of the inputs could not be read, more than --max-lost {most:,} allows")
 
 
+def _may_grow(plan: Plan) -> bool:
+    """Whether ops or a preset may make the output larger than the input."""
+    return bool(plan.conversion.ops or plan.conversion.preset)
+
+
 def growth_warning(plan: Plan, size: int, read: int | None) -> str | None:
     """Return a warning if ops or a preset make an output of `size` bytes much larger than its input."""
-    chosen = plan.conversion.ops or plan.conversion.preset
-    if not (chosen and read) or size < max(_TIMES * read, _MUCH):
+    if not (read and _may_grow(plan)) or size < max(_TIMES * read, _MUCH):
         return None
     from humanfriendly import format_size
 

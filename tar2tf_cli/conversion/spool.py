@@ -102,8 +102,9 @@ class SpoolIndex:
         """Return the hashes of the keys of a range of units; `stop` is exclusive."""
         if len(self.keys) < self.count():
             return array("Q")  # the keys of some inputs are not known
-        start = self.count(0, first)
-        return self.keys[start : start + self.count(first, stop)]
+        if self.records:
+            first, stop = self.count(0, first), self.count(0, stop)
+        return self.keys[first:stop]
 
     def units(self, first: int, record: int, records: int) -> tuple[int, int]:
         """Return the range of units with `records` records from number `record` on, counted from the unit `first`."""
@@ -114,17 +115,23 @@ class SpoolIndex:
 
     def size(self, first: int, stop: int) -> int:
         """Return the size of a range of units in bytes; `stop` is exclusive."""
-        return self.ends[stop] - self.ends[first]
+        ends = self.ends
+        return ends[stop] - ends[first]
+
+    @property
+    def columns(self) -> tuple[array[int], ...]:
+        """Return all columns, in the order of `COLUMNS`."""
+        return self.sizes, self.records, self.lanes, self.order, self.offsets, self.keys, self.high, self.low
 
     @property
     def lengths(self) -> Lengths:
         """Return the length of each column, for `cut`."""
-        return [len(getattr(self, name)) for name in COLUMNS]
+        return [*map(len, self.columns)]
 
     def cut(self, lengths: Lengths) -> None:
         """Remove the units added since the columns had these lengths."""
-        for name, length in zip(COLUMNS, lengths, strict=True):
-            del getattr(self, name)[length:]
+        for column, length in zip(self.columns, lengths, strict=True):
+            del column[length:]
 
 
 class StoredIndex(SpoolIndex):
@@ -159,6 +166,11 @@ class InputUnits(NamedTuple):
     spool: SpoolIndex
     first: int
     stop: int
+
+    def loaded(self) -> InputUnits:
+        """Return the units with all columns of their index in memory."""
+        index = self.spool.loaded()
+        return self if index is self.spool else self._replace(spool=index)
 
 
 def pack_columns(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:

@@ -100,7 +100,7 @@ def save_group(path: str, group: InputGroup) -> None:
         "spool_crc": group.spool_crc,
         "copied": group.index.copied,
     }
-    write_whole(path, pack_columns(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
+    write_whole(path, pack_columns(head, group.index.columns), lasting=False)
 
 
 def load_group(path: str) -> InputGroup | None:
