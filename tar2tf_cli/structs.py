@@ -68,7 +68,8 @@ def _describe(cls: Any) -> None:
     """
     defaults, factories, checks = {**getattr(cls, "_defaults", {})}, {**getattr(cls, "_factories", {})}, {}
     own = vars(cls)
-    for name in cls.__annotations__:
+    types = {name: kind for name, kind in cls.__annotations__.items() if "ClassVar[" not in kind}
+    for name in types:
         value = getattr(cls, name, _ABSENT)
         if isinstance(value, _Factory):
             factories[name] = value.make
@@ -78,7 +79,7 @@ def _describe(cls: Any) -> None:
             factories.pop(name, None)
         if name in own and hasattr(own[name], "check"):
             checks[name] = own[name].check
-    cls._types = getattr(cls, "_types", {}) | cls.__annotations__
+    cls._types = getattr(cls, "_types", {}) | types
     cls._defaults, cls._factories, cls._checks = defaults, factories, checks
     cls.__signature__ = _SIGNATURE
     cls._few = iter(range(_FEW))
@@ -105,7 +106,7 @@ def _init(self: Any, *args: object, **given: object) -> None:
     self.__dict__.update(values)
     if hasattr(cls, "__post_init__"):
         self.__post_init__()
-    if next(cls._few, None) is None and not cls._checks:
+    if next(cls._few, None) is None and not cls._checks and cls.__init__ is _init:
         cls.__init__ = _compiled_init(cls)
 
 
@@ -142,6 +143,16 @@ def _standard_dataclass(cls: Any) -> Any:
             known = {"default_factory": cls._factories[name]}
         fields.append((name, cls._types[name], dataclasses.field(**known)))
     return dataclasses.make_dataclass(cls.__name__, fields)
+
+
+def defaults_of(cls: type, absent: object) -> dict[str, object]:
+    """Return the default of each field of a dataclass, of this module or the standard library; `absent` without one."""
+    described = next(vars(kind) for kind in cls.__mro__ if "__dataclass_fields__" in vars(kind))
+    if "_types" in described:
+        return {name: described["_defaults"].get(name, absent) for name in described["_types"]}
+    from dataclasses import MISSING, fields
+
+    return {field.name: absent if field.default is MISSING else field.default for field in fields(cls)}
 
 
 def _values(self: Any) -> tuple[object, ...]:

@@ -76,6 +76,32 @@ def test_fields_are_given_by_position_or_name_and_have_defaults() -> None:
     assert Span(end=2, start=1) == (1, 2)
 
 
+def test_class_variables_are_no_fields() -> None:
+    @structs.dataclass
+    class Op:
+        name: typing.ClassVar[str] = "flip"
+        ext: str
+
+    assert Op("jpg").ext == "jpg"
+    assert [*structs.defaults_of(Op, None)] == ["ext"]
+
+
+def test_a_constructor_that_replaced_the_shared_one_stays() -> None:
+    @structs.dataclass
+    class Op:
+        ext: str
+
+    shared = Op.__init__
+    Op.__init__ = lambda self, ext_name: shared(self, ext_name)  # type: ignore[method-assign,assignment,misc]
+    made = [Op(ext_name="jpg") for _ in range(200)]  # type: ignore[call-arg]
+    assert {op.ext for op in made} == {"jpg"}
+
+
+@pytest.mark.parametrize("kind", [Shard, StandardShard])
+def test_defaults_are_those_of_either_kind_of_dataclass(kind: type) -> None:
+    assert structs.defaults_of(kind, "absent") == {"name": "absent", "size": 0, "keys": "absent"}
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, probability, rule, text, yes_or_no
+from tar2tf_cli.structs import dataclass
 
 NO_LISTS: Final = "none"
 """The value of `beside` for boxes without lists that belong to them."""

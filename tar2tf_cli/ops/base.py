@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import cache, wraps
+from importlib import import_module
 from itertools import takewhile
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
@@ -22,7 +24,8 @@ from tar2tf_cli.errors import (
 )
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule, split_at_commas
-from tar2tf_cli.plugins import load_plugin, plugin_names
+from tar2tf_cli.plugins import files_in, load_plugin, plugin_names
+from tar2tf_cli.structs import defaults_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +67,7 @@ class Declared:
     @classmethod
     def schema(cls) -> JsonSchema:
         """Return the JSON Schema of the values in a spec file: text, a mapping of fields, or a list of their values."""
-        defaults = cls._defaults()
+        defaults = cls._fields()
         rules = {name: cls.checks[name].schema for name in defaults}
         required = [name for name, default in defaults.items() if default is _REQUIRED]
         alternatives: JsonSchema = {"oneOf": [{"required": [name]} for name in cls.exactly_one]}
@@ -86,12 +89,9 @@ class Declared:
         return {"anyOf": [{"type": "string"}, mapping, values]}
 
     @classmethod
-    def _defaults(cls) -> dict[str, object]:
+    def _fields(cls) -> dict[str, object]:
         """Return the default of each field; `_REQUIRED` for a field without one."""
-        from dataclasses import MISSING, fields  # imported here, as a conversion without ops needs no dataclasses
-
-        pairs = ((field.name, field.default) for field in fields(cls))  # type: ignore[arg-type]
-        return {name: _REQUIRED if default is MISSING else default for name, default in pairs}
+        return defaults_of(cls, _REQUIRED)
 
     @classmethod
     def from_value(cls, value: JsonValue) -> Self:
@@ -106,7 +106,7 @@ class Declared:
         """
         if isinstance(value, dict):
             return cls._of_fields(value)
-        names = list(cls._defaults())
+        names = list(cls._fields())
         parts: list[tuple[object, str, str]]
         if isinstance(value, str):
             parts = [cls._part(part) for part in split_at_commas(value)]
@@ -134,7 +134,7 @@ class Declared:
 
     @classmethod
     def _of_fields(cls, values: Mapping[str, object]) -> Self:
-        defaults = cls._defaults()
+        defaults = cls._fields()
         if unknown := [name for name in values if name not in defaults]:
             problems: list[Problem] = [
                 ((name,), f"has no field {name!r}{did_you_mean(name, defaults)}") for name in unknown
@@ -147,7 +147,7 @@ class Declared:
 
     def changed_fields(self) -> dict[str, JsonValue]:
         """Return the fields that differ from their defaults, as in a spec file."""
-        changed = {name: item for name, default in self._defaults().items() if (item := getattr(self, name)) != default}
+        changed = {name: item for name, default in self._fields().items() if (item := getattr(self, name)) != default}
         return {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}
 
 
@@ -217,7 +217,20 @@ def paragraphs(op: type[Op]) -> list[str]:
 
 
 OPS: Final[dict[str, type[DeclaredOp]]] = {}
-"""Every op by name; complete once any name of `tar2tf_cli.ops` was used, which imports the ops."""
+"""The ops by name whose files have been imported; all of them as `tar2tf_cli.ops.OPS`."""
+
+_FIRST: Final = ("base", "image", "decode", "dtype", "resize", "crop", "rotate", "fields", "func", "select")
+"""The modules whose ops are listed first, in this order."""
+
+_FILES: Final = {
+    **dict.fromkeys(("rename", "keep", "drop_empty", "filter"), "fields"),
+    **dict.fromkeys(("encode", "orient"), "decode"),
+    **dict.fromkeys(("convert", "cast"), "dtype"),
+    "center_crop": "crop",
+    "pad": "resize",
+    "track": "geometry",
+}
+"""The file of each op that is not in a file of its name, which saves importing all others to find it."""
 
 T = TypeVar("T", bound=type[DeclaredOp])
 
@@ -226,6 +239,29 @@ def register(cls: T) -> T:
     """Register an op under its name."""
     OPS[cls.name] = cls
     return cls
+
+
+@cache
+def import_ops() -> list[ModuleType]:
+    """Import all modules of this folder, and list their ops in the order of the modules, not of imports."""
+    modules = [_import(name) for name in dict.fromkeys((*_FIRST, *files_in("ops")))]
+    of_files = {name: op for module in modules for name, op in OPS.items() if op.__module__ == module.__name__}
+    ordered = {**of_files, **OPS}
+    OPS.clear()
+    OPS.update(ordered)
+    return modules
+
+
+def _import(file: str) -> ModuleType:
+    return import_module(f"{__package__}.{file}")
+
+
+def _import_op(name: str) -> None:
+    """Import the file of an op, which registers it; all files if that one is not known."""
+    if (file := _FILES.get(name, name)) in files_in("ops"):
+        _import(file)
+    if name not in OPS:
+        import_ops()
 
 
 def find_op(name: str) -> type[DeclaredOp]:
@@ -237,6 +273,8 @@ def find_op(name: str) -> type[DeclaredOp]:
     >>> find_op("resize").name
     'resize'
     """
+    if name not in OPS:
+        _import_op(name)
     if name not in OPS:
         added = load_plugin("ops", name)
         if not (isinstance(added, type) and issubclass(added, DeclaredOp)):
@@ -252,6 +290,7 @@ def all_ops() -> dict[str, type[DeclaredOp]]:
     >>> "resize" in all_ops()
     True
     """
+    import_ops()
     return {**OPS, **{name: find_op(name) for name in plugin_names("ops") if name not in OPS}}
 
 

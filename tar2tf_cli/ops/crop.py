@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tar2tf_cli.api.op import OpContext
@@ -12,6 +11,7 @@ from tar2tf_cli.formats.image.geometry import Move, Size, placed
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ImageOp, Pixels, size_rule
 from tar2tf_cli.ops.rules import Rule, one_of
+from tar2tf_cli.structs import dataclass
 
 
 @register

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from tar2tf_cli.api.op import OpContext
@@ -18,6 +17,7 @@ from tar2tf_cli.formats.image.geometry import Move, oriented, scaled
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ImageOp, size_rule, update_encoding, update_sizes
 from tar2tf_cli.ops.rules import Rule, one_of, optional, rule, whole_number
+from tar2tf_cli.structs import dataclass
 
 INDICES: Final = "indices"
 """The value of `channels` for the indices of a palette."""

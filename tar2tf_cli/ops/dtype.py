@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tar2tf_cli.api.op import OpContext
@@ -11,6 +10,7 @@ from tar2tf_cli.formats import image
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ImageOp
 from tar2tf_cli.ops.rules import Rule, one_of, rule
+from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.values import Array

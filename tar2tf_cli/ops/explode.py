@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias, cast
 
 from tar2tf_cli.api.op import OpContext
@@ -12,6 +11,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, missing_entry, register
 from tar2tf_cli.ops.rules import Rule, text
+from tar2tf_cli.structs import dataclass
 
 _DIGITS = 6
 

@@ -6,7 +6,6 @@ import json
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from tar2tf_cli.ops.base import ANY, DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
 from tar2tf_cli.ops.select import MissingValueError, Select, to_selection
 from tar2tf_cli.samples.keys import key_of
+from tar2tf_cli.structs import dataclass
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tar2tf_cli.api.op import OpContext
@@ -12,6 +11,7 @@ from tar2tf_cli.formats.image.geometry import Move, Size, mirrored, scaled
 from tar2tf_cli.ops.base import register
 from tar2tf_cli.ops.image import ImageOp, Pixels
 from tar2tf_cli.ops.rules import Rule, probability
+from tar2tf_cli.structs import dataclass
 
 
 @register

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
@@ -15,6 +14,7 @@ from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.ops.base import DeclaredOp, missing_entry, names_matching
 from tar2tf_cli.ops.rules import Rule, rule, text, whole_number
+from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tar2tf_cli.api.op import OpContext
@@ -11,6 +10,7 @@ from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text, whole_number
+from tar2tf_cli.structs import dataclass
 
 
 @register

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tar2tf_cli.api.op import OpContext
@@ -12,6 +11,7 @@ from tar2tf_cli.formats.image.geometry import Move, Size, rotated
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import Pixels, ResamplingOp
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional
+from tar2tf_cli.structs import dataclass
 
 
 @register

@@ -183,7 +183,7 @@ def ops(value: object, label: str) -> tuple[Op, ...]:
 
 
 def _op(_: int, item: object) -> Op:
-    from tar2tf_cli.ops import parse_op  # imports all ops, which few conversions need
+    from tar2tf_cli.ops import parse_op  # imported here, as few conversions need it
 
     return parse_op(item)
 

@@ -281,6 +281,13 @@ def test_click_imports_what_it_seldom_needs_when_it_needs_it() -> None:
     assert lines[-1].endswith("Show this message and exit.")
 
 
+def test_an_op_is_imported_without_the_others(tmp_path: Path) -> None:
+    loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"), "--op", "keep:jpg", "-q")
+    ops = {name for name in loaded if name.startswith("tar2tf_cli.ops.")}
+    assert ops == {f"tar2tf_cli.ops.{name}" for name in ("base", "fields", "rules", "select")}
+    assert not loaded & (LIBRARIES | {"dataclasses", "inspect"})
+
+
 def test_ops_on_images_import_no_library_of_images_before_the_workers_are_forked(tmp_path: Path) -> None:
     ops = ["--op", "decode:jpg", "--op", "resize:jpg,32x32", "--op", "flip:jpg,0.5"]
     loaded = imported_by("convert", str(PHOTOS), "-o", str(tmp_path / "x.record"), *ops, "-q", "-j", "2")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import tensorflow as tf
 from ruamel.yaml import YAML
 
+from commands import SECONDS
 from tar2tf_cli import ops
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import (
@@ -149,6 +152,21 @@ def test_an_op_is_the_same_as_flag_in_yaml_and_in_python(
     if not isinstance(op, Func):
         assert parse_op(op.canonical()) == op
         assert hash(op) == hash(parse_op(flag))
+
+
+FIND = """
+import sys
+from tar2tf_cli.ops import find_op
+
+for name in sys.argv[1:]:
+    assert "tar2tf_cli.ops.explode" not in sys.modules, name
+    assert find_op(name).name == name
+"""
+
+
+def test_each_op_is_found_without_importing_all_files() -> None:
+    names = sorted(OPS, key=lambda name: name == "explode")
+    subprocess.run([sys.executable, "-c", FIND, *names], check=True, timeout=SECONDS)
 
 
 EXAMPLES = [example for op in OPS.values() if op is not Func for example in op.examples]
