@@ -228,7 +228,6 @@ _FILES: Final = {
     **dict.fromkeys(("convert", "cast"), "dtype"),
     "center_crop": "crop",
     "pad": "resize",
-    "track": "geometry",
 }
 """The file of each op that is not in a file of its name, which saves importing all others to find it."""
 
