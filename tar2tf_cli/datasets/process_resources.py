@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -19,7 +19,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import decompressed, read_to_end
 from tar2tf_cli.formats.tfrecord import StreamPositions
 from tar2tf_cli.inputs.energon_index import dali_path_for_energon, energon_offsets
-from tar2tf_cli.inputs.shard_set import MANIFEST_SUFFIX
+from tar2tf_cli.inputs.shard_set import MANIFEST_SUFFIX, is_shard_name
 from tar2tf_cli.stores.objects import read_object
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class ProcessResources:
         self._indexing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
         self._index_files: dict[tuple[int, str], Future[bytes | None]] = {}
+        self._listed: dict[int, tuple[Source, dict[str, ObjectInfo]]] = {}  # with the source, as in `_ranges`
+        self._beforehand: dict[int, set[str]] = {}
         self._open()
 
     def _open(self) -> None:
@@ -87,34 +89,73 @@ class ProcessResources:
     def index_file(self, source: Source, name: str) -> Future[bytes | None]:
         """Return a future of the bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's.
 
-        The result is None if there is no such file.
+        The result is None if there is no such file, which is not requested if a listing has shown that.
         """
         with self._lock:
-            return self._index_files.pop((id(source), name), None) or self._index_pool.submit(_index_file, source, name)
+            if requested := self._index_files.pop((id(source), name), None):
+                return requested
+            if self._lacks_index(source, name):
+                absent: Future[bytes | None] = Future()
+                absent.set_result(None)
+                return absent
+            return self._index_pool.submit(_index_file, source, name)
 
-    def on_listing(self, source: Source) -> OnFile | None:
-        """Return a function that requests what will be read of a folder, given its files while they are listed.
+    def on_listing(self, source: Source, *, whole: bool) -> OnFile | None:
+        """Return a function that notes which files are in a bucket, given each of them while they are listed.
 
-        It requests the first bytes and indexes of a few shards, and manifests. The result is None if requests are fast.
+        From a distant bucket, it requests the manifests, first bytes and indexes of a few shards. The result is None if
+        requests are fast.
+
+        Args:
+            source: the bucket.
+            whole: whether all of its files are wanted, not only those that match a template.
         """
         if not isinstance(source, DistantSource):
             return None
-        seen: dict[str, ObjectInfo] = {}
-        shards: set[str] = set()
+        distant = source
+        _, listed = self._listed.setdefault(id(source), (source, {}))
 
-        def request(file: ObjectInfo) -> None:
-            if file.name in seen or not self._is_far(source):
-                return
-            seen[file.name] = file
-            shard = seen.get(file.name.removesuffix(".idx"), file)
-            if file.name.endswith(MANIFEST_SUFFIX):
-                source.begin(file)
-            elif f"{shard.name}.idx" in seen and len(shards) < _MOST_BEFOREHAND:
-                shards.add(shard.name)
-                self._request_indexes(source, [shard.name])
-                self.submit(self.ranges(source).read, shard, 0, 1)
+        def on_file(file: ObjectInfo) -> None:
+            if file.name not in listed:
+                listed[file.name] = file
+                if whole and self._is_far(source):
+                    self._request(distant, listed, file)
 
-        return request
+        return on_file
+
+    def _request(self, source: DistantSource, listed: Mapping[str, ObjectInfo], file: ObjectInfo) -> None:
+        """Request a file that will be read: a manifest, or the index or the first bytes of one of a few shards."""
+        shard = listed.get(file.name.removesuffix(".idx"))
+        if file.name.endswith(MANIFEST_SUFFIX):
+            source.begin(file)
+        elif shard and shard is not file and self._is_among_first(source, shard.name):
+            self._request_indexes(source, [shard.name])
+            self._request_beginning(source, shard)
+        elif is_shard_name(file.name) and self._is_among_first(source, file.name):
+            self._request_beginning(source, file)
+
+    def _is_among_first(self, source: Source, name: str) -> bool:
+        """Whether a shard is among those of a bucket whose first bytes are requested beforehand."""
+        shards = self._beforehand.setdefault(id(source), set())
+        if len(shards) < _MOST_BEFOREHAND:
+            shards.add(name)
+        return name in shards
+
+    def _request_beginning(self, source: Source, shard: ObjectInfo) -> None:
+        self.submit(self.ranges(source).read, shard, 0, 1)
+
+    def begin(self, source: Source, shards: Sequence[ObjectInfo]) -> None:
+        """Request the first bytes and the indexes of a few shards in a distant bucket."""
+        if len(shards) <= _MOST_BEFOREHAND and self._is_far(source):
+            names = [shard.name for shard in shards]
+            self._request_indexes(source, [name for name in names if not self._lacks_index(source, name)])
+            for shard in shards:
+                self._request_beginning(source, shard)
+
+    def _lacks_index(self, source: Source, name: str) -> bool:
+        """Whether a listing has shown that a shard has no index."""
+        _, listed = self._listed.get(id(source), (source, {}))
+        return name in listed and f"{name}.idx" not in listed
 
     def find_checked(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
         """Return shards as `Document.find_checked` does; prefetch the first bytes of a few from a distant bucket."""

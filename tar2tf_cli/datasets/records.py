@@ -34,6 +34,7 @@ from tar2tf_cli.datasets.schema import (
 )
 from tar2tf_cli.datasets.shards import DatasetShard, Paths, find_shards, paths_in, shards_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
+from tar2tf_cli.events import Events
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import parse
@@ -156,9 +157,13 @@ def open_records(
         )
     connection: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     process = ProcessResources()
-    chosen = find_shards(paths_in(shards, more), split, process, **connection)
+    chosen, notes = find_shards(paths_in(shards, more), split, process, **connection)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
-    return Records(chosen, indexes, process, raw=raw, preset=preset, default=default)
+    try:
+        return Records(chosen, indexes, process, raw=raw, preset=preset, default=default)
+    finally:
+        for note in notes:  # also if a shard is faulty, which a conversion that is not finished may explain
+            Events().note(note)
 
 
 def open_documents(read: Sequence[Document], split: str | None, process: ProcessResources) -> Records[bytes]:

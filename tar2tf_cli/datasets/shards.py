@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -66,8 +67,10 @@ class DatasetShard:
 
 def find_shards(
     paths: Sequence[str], split: str | None, process: ProcessResources, **connection: Unpack[ConnectionOptions]
-) -> list[DatasetShard]:
-    """Return the shards that manifests, files, folders and templates name, in the given order.
+) -> tuple[list[DatasetShard], Iterator[str]]:
+    """Return the shards that manifests, files, folders and templates name, in the given order, and notes on them.
+
+    The notes may have to wait for answers of a bucket, so that callers iterate over them last.
 
     Args:
         paths: paths or URLs. One that ends in .json is a manifest. A folder stands for its manifest, if
@@ -83,6 +86,7 @@ def find_shards(
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     raw, read, shards = Decoder(), list[Document](), list[tuple[DatasetShard, bool]]()
+    notes = list[Iterator[str]]()
     for named in resolve_each(paths, process.on_listing, **connection):
         read += named.documents
         if split is not None and not named.documents:
@@ -91,13 +95,15 @@ def find_shards(
         for document in named.documents:
             shards += ((shard, True) for shard in _of_manifest(document, split, raw, process))
         _check(named)
+        notes.append(named.notes())
+        process.begin(named.source, [item for item in named.items if not may_hold_examples(item.name)])
         shards += ((shard, False) for shard in _named_shards(named, raw, connection))
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
         decode = Decoder(*together(read))
-        return [replace(shard, decode=decode) if of_manifest else shard for shard, of_manifest in shards]
-    return [shard for shard, _ in shards]
+        shards = [(replace(shard, decode=decode) if of_manifest else shard, False) for shard, of_manifest in shards]
+    return [shard for shard, _ in shards], chain.from_iterable(notes)
 
 
 def _named_shards(named: ShardSet, raw: Decoder, connection: ConnectionOptions) -> list[DatasetShard]:
@@ -125,13 +131,11 @@ def shards_of(read: Sequence[Document], split: str | None, process: ProcessResou
 
 
 def _check(shards: ShardSet) -> None:
-    """Raise an error if a set is no consistent dataset, and emit its notes."""
+    """Raise an error if a set is no consistent dataset."""
     shards.check_kinds()
     shards.check_totals()
     if not shards.documents:
         shards.check_one_split()
-    for note in shards.notes():
-        Events().note(note)
 
 
 def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -183,6 +187,8 @@ def read_manifests(
     for named in resolve_each(paths, on_listing, **connection):
         documents = documents_next_to(named.source, named.items, connection) if beside and not named.documents else ()
         _check(named)
+        for note in named.notes():
+            Events().note(note)
         read += named.documents or _beside(named, documents)
     return read
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, cached_property
-from itertools import chain
+from itertools import chain, groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import DistantSource, ListingInfo, OnFile, Source
@@ -27,7 +27,7 @@ from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps, shape, splits_of
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.unfinished import Unfinished, searching, unfinished_at, unfinished_of
+from tar2tf_cli.inputs.unfinished import Unfinished, search, unfinished_at, unfinished_of
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.templates import (
     expand,
@@ -40,7 +40,7 @@ from tar2tf_cli.spec.templates import (
 )
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, without_secrets
 from tar2tf_cli.stores import open_source
-from tar2tf_cli.structs import NamedTuple, dataclass, field, replace
+from tar2tf_cli.structs import NamedTuple, Protocol, dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 MANIFEST_SUFFIX: Final = "manifest.json"
 _MANIFESTS: Final = f"*{MANIFEST_SUFFIX}"
 _TFDS_INFO: Final = "dataset_info.json"
+_PLAIN_NAME: Final = re.compile(r"[\w.=+-]+")  # a name that is neither a template nor quoted in a URL
 _MOST_FOLDERS: Final = 16  # folders in which to look for manifests
 
 
@@ -80,8 +81,12 @@ class SkippedFiles(NamedTuple):
 
 _NOTHING: Final = SkippedFiles()
 
-OnListing: TypeAlias = Callable[[Source], "OnFile | None"]
-"""Called before a folder is listed; returns what is called with each of its files while the listing goes on."""
+
+class OnListing(Protocol):
+    """Called before a bucket may be listed; returns what is called with each of its files while the listing goes on."""
+
+    def __call__(self, source: Source, *, whole: bool) -> OnFile | None:
+        """Return the function; `whole` is whether all files are wanted, not only those that match a template."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,7 +117,7 @@ class ShardSet:
     left_out: SkippedFiles = _NOTHING
     gaps: Sequence[Gap] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
-    unfinished: Sequence[Unfinished] = ()
+    unfinished: Collection[Unfinished] = ()
 
     @classmethod
     def of(cls, source: Source, templates: Sequence[str] = ()) -> ShardSet:
@@ -330,27 +335,73 @@ def resolve_each(
         SourceError: when a path does not exist, or no shards are found or listed.
         UsageError: when a folder has several manifests.
     """
+    opened = cache(lambda bucket: open_source(bucket, **(connection if is_remote(bucket) else {})))
+    for folder, together in _grouped(paths):
+        if folder is not None and (shards := _objects_at(together, opened, folder)):
+            yield _completed(shards, connection, described=False)
+        else:
+            yield from (_dataset_at(path, opened, on_listing, connection) for path in together)
+
+
+def _grouped(paths: Sequence[str]) -> Iterator[tuple[str | None, Sequence[str]]]:
+    """Yield consecutive URLs of different shards in one folder of a bucket together, with the folder's URL."""
+    for folder, several in groupby(paths, _folder_of_shard):
+        together: dict[str, None] = {}
+        for path in several:
+            if path in together:
+                yield folder, [*together]
+                together.clear()
+            together[path] = None
+        yield folder, [*together]
+
+
+def _folder_of_shard(path: str) -> str | None:
+    """Return the URL of the folder of a shard in a bucket; None for a path, and for the URL of anything else."""
+    if not is_remote(path) or split_template(path)[1]:
+        return None
+    address, mark, query = _address(path)
+    folder, _, name = address.rpartition("/")
+    return f"{folder}/{mark}{query}" if _PLAIN_NAME.fullmatch(name) and is_shard_name(name) else None
+
+
+def _address(url: str) -> tuple[str, str, str]:
+    """Split a URL into its address, a question mark and its query, which are empty in URLs of buckets."""
+    return url.partition("?") if url.startswith(("http://", "https://")) else (url, "", "")
+
+
+def _objects_at(urls: Sequence[str], opened: Callable[[str], Source], folder: str) -> ShardSet | None:
+    """Look up shards with different URLs in a folder at once; return None unless all exist."""
+    names = [_address(url)[0].rpartition("/")[2] for url in urls]
+    with suppress(Tar2tfError):  # raised again with the URL that is at fault
+        found = opened(folder).find(names)
+        if len(found) == len(names):
+            return ShardSet(urls[0], opened(folder), [found[name] for name in names])
+    return None
+
+
+def _dataset_at(
+    path: str, opened: Callable[[str], Source], on_listing: OnListing | None, connection: ConnectionOptions
+) -> ShardSet:
+    """Return the shards at a path or URL, or those of the manifests that it names or that are in its folder."""
     from tar2tf_cli.inputs.manifest import read_document
 
-    opened = cache(lambda bucket: open_source(bucket, **(connection if is_remote(bucket) else {})))
-    for path in paths:
-        shards = None
-        manifests = manifests_named(path, (), connection)
-        documents = [read_document(manifest, **connection) for manifest in manifests]
-        if not manifests:
-            shards = _found_at(path, opened, on_listing)
-            if inside := shards.folder_manifest():
-                manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], connection)]
-        if shards is None or manifests:
-            source = shards.source if shards else MergedSource([])
-            if shards is None or not shards.items or any(document.manifest.is_complete for document in documents):
-                local = (manifest for manifest in manifests if not is_remote(manifest))
-                unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
-                shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
-            for document in documents if shards.manifests else ():
-                if not document.manifest.is_complete:
-                    raise lists_nothing(document.path)
-        yield _with_splits(shards) if shards.manifests else _completed(shards, connection, described=False)
+    shards = None
+    manifests = manifests_named(path, (), connection)
+    documents = [read_document(manifest, **connection) for manifest in manifests]
+    if not manifests:
+        shards = _found_at(path, opened, on_listing)
+        if inside := shards.folder_manifest():
+            manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], connection)]
+    if shards is None or manifests:
+        source = shards.source if shards else MergedSource([])
+        if shards is None or not shards.items or any(document.manifest.is_complete for document in documents):
+            local = (manifest for manifest in manifests if not is_remote(manifest))
+            unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
+            shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
+        for document in documents if shards.manifests else ():
+            if not document.manifest.is_complete:
+                raise lists_nothing(document.path)
+    return _with_splits(shards) if shards.manifests else _completed(shards, connection, described=False)
 
 
 def lists_nothing(path: str) -> SourceError:
@@ -409,9 +460,9 @@ def _of_manifests(bucket: str, paths: Sequence[str], connection: ConnectionOptio
             tars.append(unreadable_input(path, error))
             continue
         documents.append(document)
-        with searching(unfinished_at, document.path, document.folder) as found:
-            tars += _shards_of(document, tolerant=tolerant)
-        unfinished += found()
+        searched = search(unfinished_at, document.path, document.folder)
+        tars += _shards_of(document, tolerant=tolerant)
+        unfinished += searched
     if len(documents) == len(paths) == 1 and not tolerant:
         source, items = documents[0].folder, [item for _, item in tars]
     else:
@@ -424,9 +475,9 @@ def _of_manifests(bucket: str, paths: Sequence[str], connection: ConnectionOptio
 def _completed(shards: ShardSet, connection: ConnectionOptions, *, described: bool) -> ShardSet:
     """Add manifests (if `described`), splits and unfinished conversions to a set."""
     paths = [shards.source.locate(item.name) for item in shards.items]
-    with searching(unfinished_of, paths, shards.source) as unfinished:
-        shards = _with_splits(_with_documents(shards, connection) if described else shards)
-    return replace(shards, unfinished=unfinished())
+    unfinished = search(unfinished_of, paths, shards.source)
+    shards = _with_splits(_with_documents(shards, connection) if described else shards)
+    return replace(shards, unfinished=unfinished)
 
 
 def _with_splits(shards: ShardSet) -> ShardSet:
@@ -558,7 +609,7 @@ def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing:
     With `alone`, nothing else is named, so that a file is used regardless of its format.
     """
     whole_folder = not (templates or source.templates)
-    on_file = on_listing(source) if on_listing and whole_folder else None
+    on_file = on_listing(source, whole=whole_folder) if on_listing else None
     with source.while_listing(on_file) if on_file and isinstance(source, DistantSource) else nullcontext():
         files, listed = _files_of(source, templates)
         literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import Tar2tfError, UsageError
@@ -18,6 +19,8 @@ from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tar2tf_cli.api.source import Source
     from tar2tf_cli.api.store import Store
 
@@ -68,28 +71,56 @@ def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[U
     return [one for one in _unfinished_in([*folders, *above], source) if any(map(one.writes, shards))]
 
 
-@contextmanager
-def searching(
-    search: Callable[[Path, Source | None], list[Unfinished]], path: Path, source: Source
-) -> Iterator[Callable[[], list[Unfinished]]]:
-    """Search for unfinished conversions: in a bucket, concurrently with the body of the `with` block."""
+def search(
+    find: Callable[[Path, Source | None], Sequence[Unfinished]], path: Path, source: Source
+) -> Collection[Unfinished]:
+    """Search for unfinished conversions; in a bucket, in a thread that only a use of the result waits for."""
     if source.store is None:
-        found = search(path, source)
-        yield lambda: found
-        return
-    from concurrent.futures import ThreadPoolExecutor  # slow to import, and only for buckets
+        return find(path, source)
+    from tar2tf_cli.stores.retries import in_thread  # slow to import, and only for buckets
 
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(search, path, source).result
+    return _Searched(in_thread(lambda: find(path, source))[1])
+
+
+class _Searched:
+    """The result of a search that may still go on; no subclass of Sequence, whose creation slows down every start.
+
+    Args:
+        search: the search.
+    """
+
+    def __init__(self, search: Future[Sequence[Unfinished]]) -> None:
+        self._search = search
+
+    def __iter__(self) -> Iterator[Unfinished]:
+        return iter(self._search.result())
+
+    def __len__(self) -> int:
+        return len(self._search.result())
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._search.result()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list, (self._search.result(),)
 
 
 def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Unfinished]:
-    """Yield the unfinished conversions in folders."""
+    """Yield the unfinished conversions in folders; those of a bucket are searched concurrently."""
+    several = [*islice(dict.fromkeys(folders), _MOST_FOLDERS)]
     store = source and source.store
-    for folder in islice(dict.fromkeys(folders), _MOST_FOLDERS):
-        if source and store:
-            yield from _claimed_in(folder, store, hidden_in(folder, source))
-        elif os.path.isdir(folder or "."):
+    if source and store:
+        from tar2tf_cli.stores.retries import in_thread  # slow to import, and only for buckets
+
+        hidden = [hidden_in(folder, source) for folder in several]
+        searches = [
+            in_thread(partial(_claimed_in, folder, store, names))[1]
+            for folder, names in zip(several, hidden, strict=True)
+        ]
+        yield from chain.from_iterable(search.result() for search in searches)
+        return
+    for folder in several:
+        if os.path.isdir(folder or "."):
             yield from _working_in(folder)
 
 
@@ -118,8 +149,8 @@ def hidden_in(folder: str, source: Source) -> list[str] | None:
     return [name[len(inside) - 1 :] for name in names if name.startswith(inside)]
 
 
-def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iterator[Unfinished]:
-    """Yield the conversions with a claim in a bucket's folder; none if it is not writable or listable.
+def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> list[Unfinished]:
+    """Return the conversions with a claim in a bucket's folder; none if it is not writable or listable.
 
     `hidden` has the names of hidden objects in the folder; None if they were not listed.
     """
@@ -130,8 +161,9 @@ def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iter
     from tar2tf_cli.stores.schemes import is_writable
 
     top = at_folder(store, "").locate("")
+    claimed: list[Unfinished] = []
     if not (store.can_list and is_writable(type(store)) and f"{folder}/".startswith(top)):
-        return
+        return claimed
     there = at_folder(store, f"{folder}/"[len(top) :])
     with suppress(Tar2tfError, ValueError, LookupError, TypeError):
         names = hidden
@@ -142,7 +174,8 @@ def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iter
                 claim = json.loads(read_object(there, name) or b"")
                 one = _unfinished(folder, match[1], claim)
                 if not _is_written(there, one, claim["conversion"]):
-                    yield one
+                    claimed.append(one)
+    return claimed
 
 
 def _is_written(folder: Store, one: Unfinished, conversion: str) -> bool:

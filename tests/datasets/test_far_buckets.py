@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,7 @@ def test_of_large_entries_only_headers_are_requested_to_find_samples(
     web: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ObjectRanges, "leap", 1 << 20)  # however long answers take on this machine
+    monkeypatch.setattr(ObjectRanges, "MOST_AROUND", 1)
     tar = web.objects["in/x.tar"] = scattered(4, 5 << 20)
     records = open_records(f"{web.url}/in/x.tar", index_folder="")
     assert len(records) == 4
@@ -176,6 +178,40 @@ def test_members_of_a_sample_that_are_not_adjacent_are_requested_together(web: F
     sample = records.key("1")
     assert not alone
     assert {name: sample[name] for name in "012"} == {str(part): bytes([1 + part]) * 3_000_000 for part in range(3)}
+
+
+# --- Several URLs ---
+
+
+def urls(web: FaultyServer, *names: str) -> list[str]:
+    return [f"{web.url}/in/{name}" for name in names]
+
+
+def test_shards_with_urls_in_one_folder_are_looked_up_at_once_and_nothing_else(web: FaultyServer) -> None:
+    for number in range(4):
+        web.objects[f"in/{number}.tar"] = a_tar([(f"{number}.cls", b"%d" % number)])
+    alone = answer_late(web, "HEAD", together=4)
+    records = open_records(urls(web, "2.tar", "0.tar", "3.tar", "1.tar"))
+    assert not alone
+    assert [sample["cls"] for sample in records] == [b"2", b"0", b"3", b"1"]
+    asked = Counter((method, name) for method, name, _ in web.log)
+    shards = [f"in/{number}.tar" for number in range(4)]
+    expected = [(method, name) for name in shards for method, name in (("HEAD", name), ("GET", name))]
+    assert asked == Counter([*expected, *(("GET", f"{name}.idx") for name in shards)])
+
+
+def test_of_several_urls_the_one_that_does_not_exist_is_named(web: FaultyServer) -> None:
+    web.objects["in/0.tar"] = web.objects["in/2.tar"] = a_tar([("0.cls", b"0")])
+    with pytest.raises(SourceError, match=r"there is no such file.*|.*1\.tar") as caught:
+        open_records(urls(web, "0.tar", "1.tar", "2.tar"))
+    assert caught.value.shard == f"{web.url}/in/1.tar"
+
+
+def test_a_shard_whose_url_is_given_twice_is_read_twice_and_folders_may_be_named_as_shards(web: FaultyServer) -> None:
+    web.objects["in/0.tar"] = a_tar([("0.cls", b"0")])
+    web.objects["in/x.tar/1.tar"] = a_tar([("1.cls", b"1")])
+    several = open_records([*urls(web, "0.tar", "0.tar"), f"{web.url}/in/x.tar/{{1..1}}.tar", *urls(web, "0.tar")])
+    assert [sample["cls"] for sample in several] == [b"0", b"0", b"1", b"0"]
 
 
 # --- A folder, which is listed ---
@@ -208,6 +244,21 @@ def requests(moto: str, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
         yield asked
 
 
+@contextmanager
+def noting(server: str, read: list[str]) -> Iterator[str]:
+    """The URL of a server that passes requests on, and notes the name of each object."""
+
+    class Noting(Forwarder):
+        url = server
+
+        def do_GET(self) -> None:
+            read.append(self.path.partition("?")[0].rpartition("/")[2])
+            super().do_GET()
+
+    with serving(Noting) as url:
+        yield url
+
+
 def upload(folder: Path, moto: str, bucket: str) -> None:
     """Upload the files of a folder to a new bucket."""
     client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
@@ -225,14 +276,7 @@ def test_of_shards_that_a_template_names_only_those_are_read_that_have_a_wanted_
     assert ran.returncode == 0
     upload(folder, moto, "far-template")
 
-    class Noting(Forwarder):
-        url = moto
-
-        def do_GET(self) -> None:
-            read.append(self.path.partition("?")[0].rpartition("/")[2])
-            super().do_GET()
-
-    with serving(Noting) as url:
+    with noting(moto, read) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         records = open_records("s3://far-template/in/y-{1..3}.record")
         assert len(records) == 20 * SHARDS, "the manifest next to them says how many records they have"
@@ -252,3 +296,21 @@ def test_a_folder_is_listed_and_nothing_in_it_is_looked_up_or_read_twice(
     assert not [request for request in requests if request.startswith("HEAD")]
     once = ["_x-manifest.json", *(f"x-{number}.idx" for number in range(1, SHARDS + 1))]
     assert {asked[f"GET {name}"] for name in once} == {1}
+
+
+@pytest.mark.xdist_group("s3")
+def test_an_index_that_a_listing_lacks_is_not_requested(
+    out: Path, moto: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = out.parent / "tars", list[str]()
+    folder.mkdir()
+    for number in range(SHARDS):
+        write_tar(folder / f"x-{number}.tar", [(f"{number}", {"cls": b"%d" % number})])
+    assert tar2tf("index", folder / "x-1.tar").returncode == 0
+    upload(folder, moto, "far-tars")
+    with noting(moto, read) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        records = open_records("s3://far-tars/in", index_folder="")
+        assert [sample["cls"] for sample in records] == [b"0", b"1", b"2"]
+    files = [path for path in read if path.startswith("x-")]
+    assert sorted(files) == ["x-0.tar", "x-1.tar", "x-1.tar.idx", "x-2.tar"]
