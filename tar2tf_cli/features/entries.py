@@ -23,9 +23,9 @@ _SPLIT_LAST: Final = "with --key-split last, names are split at the last dot ins
 def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes | StoredValue]:
     """Return the contents of a sample's members by name, with the key as bytes.
 
-    Bytes stay unchanged, a number becomes text, and an array becomes an npy file, which includes the shape, in an entry
-    `NAME.npy`. A feature NAME/shape that is not the shape of the array NAME becomes the entry `NAME.shape`, as a member
-    cannot be named `NAME/shape`.
+    Bytes stay unchanged, a number becomes text unless its name says npy, and an array becomes an npy file, which
+    includes the shape, in an entry `NAME.npy`. A feature NAME/shape that is not the shape of the array NAME becomes the
+    entry `NAME.shape`, as a member cannot be named `NAME/shape`.
 
     Args:
         features: the features of the sample.
@@ -53,10 +53,11 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
 
 def _entry(name: str, feature: Feature, *, shaped: bool) -> tuple[str, bytes]:
     """Return the name and the bytes of the entry that a feature becomes."""
-    value = _value(name, feature, shaped=shaped)
+    is_npy = name.rpartition(".")[2] == "npy"
+    value = _value(name, feature, as_array=shaped or is_npy)
     if isinstance(value, bytes):
         return name, value
-    return name if name.rpartition(".")[2] == "npy" else f"{name}.npy", to_npy(value)
+    return name if is_npy else f"{name}.npy", to_npy(value)
 
 
 def _is_own_shape(name: str, features: Features) -> bool:
@@ -86,15 +87,15 @@ def selected_key(features: Features) -> str | None:
     return key.strip()
 
 
-def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.generic]:
-    """Return the single byte string of a feature, the text of its single number, or its array."""
+def _value(name: str, feature: Feature, *, as_array: bool) -> bytes | NDArray[np.generic]:
+    """Return the single byte string of a feature, the text of its single number unless `as_array`, or its array."""
     kind, values = values_of(feature)
     if kind == "bytes" and feature.encoding != "raw":
         if len(values) != 1:
             message = f"the feature {name!r} holds {len(values)} byte strings, but a member of a tar holds one"
             raise SampleError(message, hint="select one of them, or leave the feature out with --select")
         return bytes(values[0])
-    if feature.shape == () and not shaped and feature.encoding != "raw":
+    if feature.shape == () and not as_array and feature.encoding != "raw":
         return _text(values[0])
     import numpy as np
 

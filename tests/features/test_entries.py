@@ -74,6 +74,14 @@ def test_an_array_whose_entry_is_named_npy_keeps_its_name() -> None:
     assert list(entries(npy=np.zeros(2), **{"left.npy": np.zeros(2)})) == ["npy", "left.npy"]
 
 
+def test_a_number_whose_entry_is_named_npy_is_an_npy_file() -> None:
+    for name in ("npy", "left.npy"):
+        for value in (7, 0.5, np.float16(0.5), np.uint64(2**64 - 1)):
+            found = np.load(io.BytesIO(entries(**{name: value})[name]), allow_pickle=False)
+            assert (found.shape, found) == ((), value)
+    assert entries(anpy=7) == {"anpy": b"7"}
+
+
 def test_a_list_of_numbers_is_an_array() -> None:
     assert np.load(io.BytesIO(entries(ids=[3, 4])["ids.npy"])).tolist() == [3, 4]
 

@@ -293,13 +293,19 @@ static int give_kind(const Samples *samples, const Row *row, int number, Entry *
     return entry->tag != FLOATS || entry->listed || entry->size == 4;
 }
 
+/* Whether readers decode an entry as an npy file because of its name. */
+static int is_npy(const Entry *entry) {
+    size_t size = entry->name_size;
+    return size >= 3 && !memcmp((const char *)entry->name + size - 3, "npy", 3) && (size == 3 || ((const char *)entry->name)[size - 4] == '.');
+}
+
 /* Convert the entries after the key to the content of tar members, numbers to text; 0 if Python has to do it. */
 static int as_members(Entry *entries, int count) {
     for (Entry *entry = entries + 1; entry < entries + count; entry++) {
         if (entries->size + 1 + entry->name_size >= 100 || entry->listed) return 0;
         for (size_t letter = 0; letter < entry->name_size; letter++)
             if (((bytes_t)entry->name)[letter] > 126) return 0;
-        if (entry->tag != DELIMITED && !as_text(entry)) return 0;
+        if (entry->tag != DELIMITED && (is_npy(entry) || !as_text(entry))) return 0;
     }
     return 1;
 }
