@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from tar2tf_cli.datasets.order import epoch_seed, number_of_examples, permuted, seed_of_orders, share_of_host
-from tar2tf_cli.errors import read_failed
+from tar2tf_cli.errors import UsageError, read_failed
 from tar2tf_cli.features.described import MOST_KNOWN, Described, expected, for_kernel, is_optional, row_width
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.ops.rules import accepted, optional, whole_number
@@ -89,6 +89,9 @@ class Batches(Iterator[dict[str, Any]]):
 
     Attributes:
         read: number of examples read, including `start`: pass it as `start` to continue with the next one.
+
+    Raises:
+        UsageError: on a batch in a forked process, if batches were read before the fork.
     """
 
     def __init__(self, records: ColumnSource, reading: BatchOptions, threads: int) -> None:
@@ -96,13 +99,17 @@ class Batches(Iterator[dict[str, Any]]):
         reading = check_batch_options(reading)
         self.read = reading.start
         self._records = records
-        self._reading = reading
+        self._begun_in: int | None = None
         self._pool = ThreadPoolExecutor(threads, "tar2tf-batches")
-        self._asked = self._numbers()
+        self._asked = _numbers_of_batches(reading, len(records))
         self._ready: deque[tuple[int, Future[dict[str, Any]]]] = deque()
         self._ahead = threads * _AHEAD
 
     def __next__(self) -> dict[str, object]:
+        if self._begun_in not in (None, os.getpid()):  # whose threads this process does not have
+            hint = f"make them in this process, with start={self.read} to continue"
+            raise UsageError("these batches were begun before this process was forked", hint=hint)
+        self._begun_in = os.getpid()
         while len(self._ready) < self._ahead and (asked := next(self._asked, None)):
             end, numbers = asked
             self._ready.append((end, self._pool.submit(self._records.columns, numbers)))
@@ -122,24 +129,28 @@ class Batches(Iterator[dict[str, Any]]):
         self._asked = iter(())
         self._pool.shutdown()
 
-    def _numbers(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the record numbers of each batch, with the number of records read after it."""
-        reading, total = self._reading, len(self._records)
-        hosts, host = reading.part
-        count = len(range(host, total, hosts))
-        together = reading.size * max(1, _TOGETHER // reading.size)
-        epoch, first = divmod(reading.start, max(count, 1))
-        end = None if reading.epochs is None else epoch + reading.epochs
-        while count and (end is None or epoch < end):
-            seed = None if reading.seed is None else epoch_seed(reading.seed, epoch)
-            stop = count - (count - first) % reading.size if reading.drop_remainder else count
-            for begin in range(first, stop, together):
-                positions = np.arange(begin, min(begin + together, stop)) * hosts + host
-                numbers = positions if seed is None else permuted(seed, positions, total)
-                for at in range(0, len(numbers), reading.size):
-                    batch = numbers[at : at + reading.size]
-                    yield epoch * count + begin + at + len(batch), batch
-            epoch, first = epoch + 1, 0
+
+def _numbers_of_batches(reading: BatchOptions, total: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the record numbers of each batch, with the number of records read after it.
+
+    It refers to no `Batches`, whose threads end as soon as nobody refers to it.
+    """
+    hosts, host = reading.part
+    count = len(range(host, total, hosts))
+    together = reading.size * max(1, _TOGETHER // reading.size)
+    epoch, first = divmod(reading.start, max(count, 1))
+    end = None if reading.epochs is None else epoch + reading.epochs
+    least = reading.size if reading.drop_remainder else 1
+    while count >= least and (end is None or epoch < end):
+        seed = None if reading.seed is None else epoch_seed(reading.seed, epoch)
+        stop = count - (count - first) % reading.size if reading.drop_remainder else count
+        for begin in range(first, stop, together):
+            positions = np.arange(begin, min(begin + together, stop)) * hosts + host
+            numbers = positions if seed is None else permuted(seed, positions, total)
+            for at in range(0, len(numbers), reading.size):
+                batch = numbers[at : at + reading.size]
+                yield epoch * count + begin + at + len(batch), batch
+        epoch, first = epoch + 1, 0
 
 
 class ColumnReader:

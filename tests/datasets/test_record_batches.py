@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import pickle
+import threading
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -129,6 +132,54 @@ def test_damage_is_the_error_of_the_record(folder: Path, tmp_path: Path, ways: N
     assert numbers(chain([next(batches)], [next(batches)])) == [*range(14)]
     with pytest.raises(DamagedShardError, match="00002"):
         next(batches)
+
+
+def test_threads_end_with_batches_that_nobody_reads_to_their_end(folder: Path) -> None:
+    records = open_records(folder / "out")
+    gc.collect()
+    gc.disable()
+    try:
+        before = {*threading.enumerate()}
+        batches = records.batches(1)
+        next(batches)
+        began = {*threading.enumerate()} - before
+        del batches
+        for thread in began:
+            thread.join(timeout=20)
+    finally:
+        gc.enable()
+    assert began
+    assert not any(thread.is_alive() for thread in began)
+
+
+def test_batches_begun_before_a_fork_are_refused_after_it(folder: Path) -> None:
+    records = open_records(folder / "out")
+    begun, fresh = records.batches(1), records.batches(1)
+    next(begun)
+    context = multiprocessing.get_context("fork")
+    found: Any = context.SimpleQueue()
+
+    def read() -> None:
+        found.put(len(next(fresh)["cls"]))
+        try:
+            next(begun)
+        except UsageError as error:
+            found.put(str(error))
+
+    process = context.Process(target=read)
+    process.start()
+    process.join(timeout=60)
+    process.kill()
+    assert found.get() == 1
+    words = (
+        "these batches were begun before this process was forked; make them in this process, with start=1 to continue"
+    )
+    assert found.get() == words
+    assert numbers(begun) == [*range(1, len(records))]
+
+
+def test_epochs_without_end_of_fewer_samples_than_a_batch_are_empty(folder: Path) -> None:
+    assert not [*open_records(folder / "out")[:3].batches(8, drop_remainder=True, epochs=None)]
 
 
 def test_numbers_of_numpy_are_numbers(folder: Path) -> None:
