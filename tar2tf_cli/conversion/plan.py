@@ -118,7 +118,8 @@ def _without_output(conversion: Conversion, shards: ShardSet, connection: Connec
     shards = replace(shards, unfinished=[one for one in shards.unfinished if one not in own])
     if not shards.listed:
         return shards
-    shards = shards.only(lambda item: not any(one.writes(shards.source.locate(item.name)) for one in own))
+    if own:
+        shards = shards.only(lambda item: not any(one.writes(shards.source.locate(item.name)) for one in own))
     if _real(os.path.dirname(manifest)) != _real(os.path.dirname(shards.source.locate(shards.items[0].name))):
         return shards
     try:

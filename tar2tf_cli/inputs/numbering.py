@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from tar2tf_cli.structs import NamedTuple
 
-_DIGITS: Final = r"\d+"
+_DIGITS: Final = r"(\d+)"
 _OF_TOTAL: Final = r"(\d+)(-of-(\d+))(?!.*-of-\d)"
 
 
@@ -66,12 +67,15 @@ def find_gaps(names: Iterable[str], *, ends: bool = True) -> list[Gap]:
         ends: whether shards before the first name or after the last, implied by a total, count as missing.
     """
     of_totals: dict[int, list[_Numbered]] = defaultdict(list)
-    shapes: dict[str, list[str]] = defaultdict(list)
+    shapes: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
+    split = re.compile(_DIGITS).split
     for name in names:
         if "-of-" in name and (match := re.search(_OF_TOTAL, name)):
-            of_totals[int(match[3])].append(_numbered(name, match, 1))
+            start, end = match.span(1)
+            of_totals[int(match[3])].append(_Numbered(name[:start], int(match[1]), match[1], name[end:]))
         else:
-            shapes[shape(name)].append(name)
+            parts = split(name)
+            shapes[tuple(parts[::2])].append(parts)
     gaps = []
     for total, numbered in of_totals.items():
         for series in _series(numbered):
@@ -83,11 +87,6 @@ def find_gaps(names: Iterable[str], *, ends: bool = True) -> list[Gap]:
     return gaps
 
 
-def _numbered(name: str, match: re.Match[str], group: int = 0) -> _Numbered:
-    start, end = match.span(group)
-    return _Numbered(name[:start], int(match[group]), match[group], name[end:])
-
-
 def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
     """Divide names into series, which differ in nothing but their number."""
     series: dict[tuple[str, str], _Series] = defaultdict(list)
@@ -96,12 +95,16 @@ def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
     return series.values()
 
 
-def _at_last_number(names: list[str]) -> list[_Numbered]:
-    """Split names of one shape at the last number in which they differ; return nothing if they do not differ."""
-    digits = re.compile(_DIGITS)
-    numbers = [digits.findall(name) for name in names]
-    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-    return [_numbered(name, list(digits.finditer(name))[differing[-1]]) for name in names if differing]
+def _at_last_number(names: list[list[str]]) -> Iterator[_Numbered]:
+    """Join the parts of names of one shape around the last number in which they differ; yield nothing without one.
+
+    Args:
+        names: each name as texts and numbers in turn, beginning with a text.
+    """
+    differing = [at for at, column in enumerate(zip(*names, strict=True)) if len(set(column)) > 1]
+    for parts in names if differing else ():
+        at = differing[-1]
+        yield _Numbered("".join(parts[:at]), int(parts[at]), parts[at], "".join(parts[at + 1 :]))
 
 
 def _is_numbering(series: _Series) -> bool:
@@ -170,5 +173,6 @@ def splits_of(names: Sequence[str]) -> dict[str, str]:
     start = len(os.path.commonprefix(names))  # noqa: RUF071 - of names, not of paths
     while start and names[0][start - 1].isalpha():
         start -= 1
-    found = {name: match[0] for name in names if (match := re.search(_SPLIT, name[start:]))}
+    search = cache(re.compile(_SPLIT).search)  # most names differ in numbers only
+    found = {name: match[0] for name in names if (match := search(shape(name[start:])))}
     return found if len(set(found.values())) > 1 else {}

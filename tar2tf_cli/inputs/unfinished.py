@@ -66,7 +66,7 @@ def unfinished_at(manifest: str, source: Source | None = None) -> list[Unfinishe
 
 def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[Unfinished]:
     """Return the unfinished conversions that will write any of these shards, given by path or URL."""
-    folders = dict.fromkeys(map(os.path.dirname, shards))
+    folders = dict.fromkeys(map(os.path.dirname, {path[: path.rfind("/") + 1]: None for path in shards}))
     above = [os.path.dirname(folder) for folder in folders]  # parents of folders that are named after splits
     return [one for one in _unfinished_in([*folders, *above], source) if any(map(one.writes, shards))]
 

@@ -282,7 +282,11 @@ def _shards(names: Iterable[str]) -> list[str]:
 
 def format_named(name: str) -> ShardFormat | None:
     """Return the shard format for which a name is usual, although only a file's content is decisive."""
-    return next((one for known in (formats, plugin_formats) for one in known() if one.is_named(name)), None)
+    for known in (formats, plugin_formats):
+        for one in known():
+            if one.is_named(name):
+                return one
+    return None
 
 
 def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
