@@ -501,6 +501,18 @@ class TarReader:
             self._on_zeros()
         return bool(block)
 
+    def take_end(self) -> bool:
+        """Go to the end of the stream if nothing but the usual end of an archive is left; return whether that is so."""
+        cursor = self.cursor
+        start, rest = cursor.offset, len(cursor.buffer) - cursor.position
+        if not cursor.ended or rest % BLOCK or not 2 * BLOCK <= rest <= _RECORD or self._extended.pending:
+            return False
+        if cursor.buffer[cursor.position :] != bytes(rest):
+            return False
+        cursor.position += rest
+        self._ends.add(start, cursor.offset, rest // BLOCK, more=False)
+        return True
+
     def _zeros(self) -> int:
         """Return the size of the buffered blocks, or of one record of them, if they are all zeros; otherwise 0."""
         buffer, position = self.cursor.buffer, self.cursor.position

@@ -30,11 +30,14 @@ class KernelBatcher:
 
     Attributes:
         pause: how many members to read one by one before the kernel is tried again.
+        ended: whether the tar ends after the last batch.
     """
 
     def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit, most: int) -> None:
         self._samples = native.samples
+        self._tar = tar
         self._cursor = tar.cursor
+        self.ended = False
         self._last_dot = key_split == "last"
         self._most = most
         self._first_chunk = tar.cursor.chunk
@@ -69,6 +72,7 @@ class KernelBatcher:
         self._cursor.position = batch.end - batch.start
         self._cursor.chunk = min(2 * self._cursor.chunk, self._cursor.CHUNK)
         self._next_pause = 1
+        self.ended = self._tar.take_end()
 
     def wait(self) -> None:
         """Double the number of members to read one by one before the next attempt."""
@@ -401,7 +405,7 @@ class Grouper:
         name: str | None = ""
         try:
             while name is not None:
-                while plain and (batch := self._batch(plain, current, name)):
+                while plain and (batch := self._batch(plain, current, name)) is not None:
                     if current == names.unsettled:
                         names.settle(sample)
                     if sample and good:
@@ -411,6 +415,8 @@ class Grouper:
                     self._current = ""
                     self.begin, self.offset = batch.end, batch.offset
                     yield batch
+                    if plain.ended:
+                        return
                 name = None
                 for name, data, size, offset in islice(members, plain.pause) if plain else members:
                     if name.startswith(prefix) and (known := extensions.get(name[len(prefix) :])):
@@ -462,10 +468,10 @@ class Grouper:
         """Return the next batch of samples; None if members must be read one by one."""
         one_by_one = self._lost.pending or self._faults.keys or self.entries.required
         batch = None if one_by_one else plain.batch(previous, self.names.differs is not None)
-        if batch and batch.first != current and self._seen.add_all(batch):
+        if batch is not None and batch.first != current and self._seen.add_all(batch):
             plain.take(batch)
             return batch
-        if batch or one_by_one:
+        if batch is not None or one_by_one:
             plain.wait()
         return None
 

@@ -155,11 +155,11 @@ class SeenKeys:
 
     def add_all(self, batch: Batch) -> bool:
         """Add the keys of a batch; return False, and add none, if the set had one of them already."""
-        hashes = array("q", batch.py_hashes)
         if self._set is None and batch.ascending and batch.first > self._last:
             self._last = batch.last
-            self._hashes += hashes
+            self._hashes.frombytes(batch.py_hashes)
             return True
+        hashes = array("q", batch.py_hashes)
         new, known = set(hashes), self._all()
         if len(new) < len(hashes) or not new.isdisjoint(known):
             return False
