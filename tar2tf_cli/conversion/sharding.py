@@ -343,7 +343,8 @@ class ShardPlanner:
             for first, stop in ranges:
                 self.keys.add(source, spool.keys_of(first, stop))
             return
-        for units in _limited(self._lanes.runs(source, part, ranges), self._remaining):
+        runs = self._lanes.runs(source, part, ranges)
+        for units in runs if self._remaining is None else _limited(runs, self._remaining):
             if self._remaining is not None:
                 self._remaining -= units.length
             self.keys.add(source, part.spool.keys_of(units.first, units.first + units.length))

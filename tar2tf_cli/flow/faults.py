@@ -92,7 +92,8 @@ class FaultPolicy:
         for error in self._held:
             if error.name not in self._names:
                 raise error.usage_error(self._names, self._shard)
-        self.release()
+        if self.undecided:
+            self.release()
 
     def _decide(self, error: Tar2tfError, is_half: IsHalf) -> None:
         if isinstance(error, LackingError) and is_half():

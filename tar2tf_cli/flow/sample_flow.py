@@ -359,7 +359,7 @@ class InputFlow:
     @property
     def must_regroup(self) -> bool:
         """Whether the samples ended at a key that appeared again, so that the input must be read again."""
-        return self.reader.must_regroup
+        return self.reader.content.must_regroup
 
     @property
     def offset(self) -> int:
@@ -552,8 +552,9 @@ class InputFlow:
         form = self.plan.encoder.kernel_form
         assert self.plan.native
         assert form
-        self.report.samples += len(batch)
-        self.report.schema.add_batch(batch)
+        report = self.report
+        report.samples += len(batch)
+        report.schema.add_batch(batch)
         return batch.records(self.plan.native, form)
 
     def _copied(self, records: RecordSamples) -> Iterator[Record]:

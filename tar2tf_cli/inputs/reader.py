@@ -253,11 +253,6 @@ class InputReader:
         """The beginning of the keys of records without a key."""
         return self._stems.get(self._item.name) or self._item.stem
 
-    @property
-    def must_regroup(self) -> bool:
-        """Whether reading stopped at a key that appeared again, so that the input must be read again."""
-        return self.content.must_regroup
-
     def where(self) -> Location:
         """Return the location of the current sample for errors: shard and, in a tar or TFRecord, offset."""
         return {"shard": self.name, **self.content.where()}
@@ -271,7 +266,7 @@ class InputReader:
     def samples(self, native: ModuleType | None = None) -> Iterator[object]:
         """Iterate over the samples; with the kernel, plain samples come in batches.
 
-        If a repeated key ends the reading, `must_regroup` is true afterwards.
+        If a repeated key ends the reading, `content.must_regroup` is true afterwards.
         """
         content = self.content
         self._rest = self.resuming(lambda: content.samples(native))

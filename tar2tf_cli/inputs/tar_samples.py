@@ -155,19 +155,26 @@ class EntryLinks(MemberPolicy):
 
     def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
         super().__init__(grouper.names.wants)
-        self._name = name = shard.name
-        source, item, able = shard.source, shard.item, shard.source.capabilities
-        self._can_open = tar is not None or able.repeatable
-        self._tar = tar or SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
+        self._name = shard.name
+        self._shard = shard
+        self._by_offset = tar
         self._most = rules.most
         self._grouper = grouper
         self._sizes_only = rules.sizes_only
         self._members: dict[str, _Extent] = {}
         self._scanned = 0
 
+    @property
+    def _tar(self) -> SeekableShard:
+        if not self._by_offset:  # few tars have links
+            source, item, name = self._shard.source, self._shard.item, self._name
+            seekable = source.capabilities.seekable
+            self._by_offset = SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=seekable)
+        return self._by_offset
+
     @cached_property
     def _large(self) -> LargeEntries:
-        return LargeEntries(self._name, self._tar.fileno, self._most)  # few tars have links
+        return LargeEntries(self._name, self._tar.fileno, self._most)
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
@@ -186,7 +193,7 @@ class EntryLinks(MemberPolicy):
         """Return the position of the data of a hard link, given the link's offset."""
         if target is None:
             raise EntryError("is a symbolic link, and entries must be files", hint=_AGAIN)
-        if not self._can_open:
+        if not (self._by_offset or self._shard.source.capabilities.repeatable):
             message = f"is a hard link to {target!r}, and this input can be read only once"
             raise EntryError(message, hint="save the input to a file and read that")
         self._scan(offset)
@@ -224,7 +231,8 @@ class EntryLinks(MemberPolicy):
 
     def close(self) -> None:
         """Close the second stream, or the seekable shard."""
-        self._tar.close()
+        if self._by_offset:
+            self._by_offset.close()
 
 
 class _ScanEnded(Exception):
@@ -326,7 +334,7 @@ class TarSamples:
             tar.view() if tar else stream,
             name,
             size=shard.length,
-            headers_only=rules.sizes_only or self.regroups,
+            headers_only=rules.sizes_only or bool(regroup),
             every_byte=rules.every_byte,
             need_end=not rules.ignore_missing_end,
             large=None if rules.sizes_only or regroup else self._large,
@@ -386,8 +394,9 @@ class TarSamples:
 
     def describe(self, report: InputReport) -> None:
         """Add statistics of the tar to the report."""
-        report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
-        report.split_differs, report.lacking = self._grouper.names.matters, self._grouper.entries.lacking
+        names = self._grouper.names
+        report.skipped, report.archives, report.not_adjacent = names.skipped, self._tar.archives, self.not_adjacent
+        report.split_differs, report.lacking = names.matters, self._grouper.entries.lacking
 
     def seek(self, offset: int) -> None:
         """Begin at a sample's offset instead of the beginning."""
