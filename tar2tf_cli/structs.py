@@ -110,6 +110,10 @@ def _init(self: Any, *args: object, **given: object) -> None:
         cls.__init__ = _compiled_init(cls)
 
 
+_LITERALS: Final = {list: "[]", dict: "{}"}
+"""Expressions that make what some functions return, without calling them."""
+
+
 def _compiled_init(cls: Any) -> Any:
     """Compile a constructor for the fields of a class, which needs no import of `dataclasses` itself."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_absent": object()}
@@ -119,7 +123,8 @@ def _compiled_init(cls: Any) -> Any:
         if name in cls._factories:
             known[f"_make_{name}"] = cls._factories[name]
             head.append(f"{name}=_absent")
-            value = f"_make_{name}() if {name} is _absent else {name}"
+            made = _LITERALS.get(cls._factories[name], f"_make_{name}()")
+            value = f"{made} if {name} is _absent else {name}"
         elif name in cls._defaults:
             known[f"_default_{name}"] = cls._defaults[name]
             head.append(f"{name}=_default_{name}")

@@ -128,6 +128,14 @@ class InputReport:
         ranges = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
         return [Lost.from_json(lost) for lost in ranges]
 
+    def _occurred(self) -> dict[str, Any]:
+        """Return the schema and the fields that are neither 0 nor empty."""
+        return dict(filter(itemgetter(1), vars(self).items()))
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], InputReport], tuple[dict[str, Any]]]:
+        """Pickle what occurred only: all fields of a small input would take as long as reading it."""
+        return _restored, (self._occurred(),)
+
     def to_json(self) -> dict[str, object]:
         """Return the report as plain JSON."""
         return {**self.without_schema(), "schema": self.schema.to_json()}
@@ -135,8 +143,8 @@ class InputReport:
     def without_schema(self) -> dict[str, object]:
         """Return the fields that are neither 0 nor empty, and differ from a new report, without the schema, as plain
         JSON."""
-        values = dict(filter(itemgetter(1), vars(self).items()))
-        values.pop("schema", None)
+        values = self._occurred()
+        del values["schema"]
         return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values.items() if value != _EMPTY[name]}
 
     def as_before(self) -> dict[str, object]:
@@ -164,6 +172,10 @@ class InputReport:
         values.pop("asked", None)
         counts = {name: Counter(values.get(name, {})) for name in ("skipped", "filtered", "boxes")}
         return cls(**{**values, **counts, "schema": schema})
+
+
+def _restored(values: dict[str, Any]) -> InputReport:
+    return InputReport(**values)
 
 
 def _ordered(value: T) -> T | dict[str, int]:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,11 @@ from example_messages import encoded
 from make_bytes import END, member, tar_of
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import READ_ONCE
+from tar2tf_cli.api.values import Batch
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.example import frame
+from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.inputs.energon_index import EnergonSample, energon_offsets, energon_samples, packed_offsets
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.reader import InputReader, ReadRules
@@ -550,3 +553,44 @@ def test_a_manifest_describes_features_as_far_as_records_agree() -> None:
         "k/shape": ("int64", "int64", (None,)),
         "any": ("float", "float16", (None,)),
     }
+
+
+def test_a_small_local_tar_is_read_once_to_an_end_that_needs_no_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.tar"
+    path.write_bytes(tar_of([("1.txt", b"a"), ("2.txt", b"b")]))
+    source, reads = DirectorySource(str(path)), list[int]()
+    (item,) = source.list(())
+    with InputReader(source, item, AS_USUAL, InputReport(), raise_it, reads.append, small=True) as reader:
+        assert [sample["__key__"] for sample in reader.samples()] == ["1", "2"]
+    assert reads == [path.stat().st_size]
+
+
+@pytest.mark.parametrize("archives", [1, 2])
+def test_the_kernel_and_python_count_the_same_archives(tmp_path: Path, archives: int) -> None:
+    path = tmp_path / "t.tar"
+    path.write_bytes(b"".join(tar_of([(f"{number}.txt", b"a")]) for number in range(archives)))
+    source = DirectorySource(str(path))
+    (item,) = source.list(())
+    for kernel in (native(), None):
+        report = InputReport()
+        with InputReader(source, item, AS_USUAL, report, raise_it) as reader:
+            found = sum(len(item) if isinstance(item, Batch) else 1 for item in reader.samples(kernel))
+        assert (found, report.archives) == (archives, archives)
+
+
+def test_a_tar_of_unknown_version_is_read_to_its_end_whatever_size_was_listed(tmp_path: Path) -> None:
+    path = tmp_path / "t.tar"
+    path.write_bytes(tar_of([("1.txt", b"a"), ("2.txt", b"b")]))
+    source, item = DirectorySource(str(path)), ObjectInfo("t.tar", 1024, None)
+    with InputReader(source, item, AS_USUAL, InputReport(), raise_it) as reader:
+        assert [sample["__key__"] for sample in reader.samples()] == ["1", "2"]
+
+
+def test_a_report_that_is_pickled_keeps_what_occurred() -> None:
+    schema = Schema()
+    schema.add_plain(("__key__", "txt"))
+    report = InputReport(3, errors=[{"message": "is faulty"}], keys=[4], archives=2, schema=schema)
+    report.filtered["--keys"] += 1
+    other = pickle.loads(pickle.dumps(report))
+    assert {**vars(other), "schema": other.schema.key} == {**vars(report), "schema": schema.key}
+    assert len(pickle.dumps(InputReport())) < 300
