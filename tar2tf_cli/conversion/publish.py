@@ -171,6 +171,8 @@ class Tally:
         self._notes = Notes(plan.conversion.input, events.note)
         if again:
             self._notes.given.add("split")
+        if not _may_grow(plan):
+            self._notes.given.add("growth")
         self._note_ops()
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         known = plan.source.listing_info()
@@ -375,7 +377,7 @@ class _GrowthCheck:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._size = plan.size if _may_grow(plan) else None
+        self._size = plan.size
         self.read = self.written = 0
 
     def warning(self, records: int, incomplete: Iterable[PlannedShard]) -> str | None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -484,11 +485,14 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
     return whole
 
 
+_LINES: Final = 256  # of a list that are written at once
+
+
 def _listed(items: Iterable[object]) -> Iterator[str]:
-    """Yield the lines of a JSON list with one item per line."""
-    mark = "["
-    for item in items:
-        yield f"{mark}\n {json.dumps(item)}"
+    """Yield the lines of a JSON list with one item per line, many at once."""
+    mark, encode, items = "[", json.JSONEncoder().encode, iter(items)
+    while lines := [f"\n {encode(item)}" for item in islice(items, _LINES)]:
+        yield mark + ",".join(lines)
         mark = ","
     yield "[]" if mark == "[" else "\n]"
 

@@ -91,7 +91,8 @@ def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
     """Divide names into series, which differ in nothing but their number."""
     series: dict[tuple[str, str], _Series] = defaultdict(list)
     for name in names:
-        series[name.head, name.tail].append(name)
+        head, _, _, tail = name
+        series[head, tail].append(name)
     return series.values()
 
 
