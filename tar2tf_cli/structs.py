@@ -103,7 +103,8 @@ def _init(self: Any, *args: object, **given: object) -> None:
     values = _bound(cls, args, given)
     for name, check in cls._checks.items():
         values[name] = check(values[name])
-    self.__dict__.update(values)
+    for name, value in values.items():  # after `__dict__.update`, CPython keeps a dict for each later object, too
+        object.__setattr__(self, name, value)
     if hasattr(cls, "__post_init__"):
         self.__post_init__()
     if next(cls._few, None) is None and not cls._checks and cls.__init__ is _init:
