@@ -257,7 +257,7 @@ class _FileCheck:
 
     def _check_lengths(self, shard: OpenShard, report: FileReport, starts: array[int] | None) -> None:
         seeks = shard.seekable is not None
-        reader = RecordReader(shard.content, shard.name, want="lengths", seeks=seeks, size=self.item.size)
+        reader = RecordReader(shard.content, shard.name, want="lengths", seeks=seeks, size=shard.length)
 
         def begins(data: bytes) -> Faults:
             if starts is not None:

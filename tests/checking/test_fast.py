@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,23 @@ def test_a_file_cut_short_is_found(tmp_path: Path, number: int) -> None:
         found = check(write(tmp_path / "x", whole[:length]), fast=True)
         assert (kinds(found), found.records, found.faults[0].offset) == (["truncated"], number, start)
         assert number == 0 or found.faults[0].lost == length - start
+
+
+def test_a_compressed_file_does_not_end_where_it_has_given_as_many_bytes_as_it_takes(tmp_path: Path) -> None:
+    piece, size = 1 << 15, 1 << 16  # bytes decompressed at once, and compressed
+    more = len(framed(an_example(x=bytes(30_000)))) - 30_000
+    across = [an_example(x=bytes(length - more)) for length in (piece - 5, piece)]  # lengths that two pieces share
+    data = framed(*across, *[an_example(x=bytes(1000))] * 1000)
+
+    def compressed(name: str) -> bytes:
+        with gzip.GzipFile(name, "wb", fileobj=(file := BytesIO())) as stream:
+            stream.write(data)
+        return file.getvalue()
+
+    stored = compressed("x" * (size - len(compressed("x")) + 1))
+    assert len(stored) == size
+    found = check(write(tmp_path / "x.record.gz", stored), fast=True)
+    assert (found.faults, found.records) == ([], 1002)
 
 
 def test_data_of_large_records_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
