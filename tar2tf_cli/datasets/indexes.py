@@ -250,7 +250,7 @@ class TarLayout(Layout):
         if not archives:  # ends of archives must be counted from the first one on
             with suppress(DamagedShardError):  # raised again with what the beginning shows
                 return find_members(opened.seekable, shard.name, self._key_split, found.runs(), found.end)
-        return find_members(opened.seekable, shard.name, self._key_split, {})
+        return find_members(opened.seekable, shard.name, self._key_split)
 
     def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index of `wds2idx`, which is complete if nothing but its entries is in the tar.

@@ -160,15 +160,15 @@ Runs: TypeAlias = "dict[int, list[tuple[int, int]]]"
 """For the hash of each key, the runs of its members: the offsets of the first header and after the last block."""
 
 
-def find_members(seekable: Readable, name: str, key_split: KeySplit, runs: Runs, start: int = 0) -> Runs:
+def find_members(seekable: Readable, name: str, key_split: KeySplit, runs: Runs | None = None, start: int = 0) -> Runs:
     """Find the members of each sample of an uncompressed tar, even if scattered, in order of first appearance.
 
     Args:
         seekable: the tar, which has `seek`.
         name: its name in errors.
         key_split: the dot at which a name is split into key and extension.
-        runs: the runs of members up to an offset, to which those that follow are added.
-        start: this offset, before which no archive has ended.
+        runs: the runs of members before `start`, if they are known; those that follow are added to them.
+        start: the offset at which to begin, before which no archive has ended.
 
     Returns:
         All runs of members.
@@ -177,6 +177,7 @@ def find_members(seekable: Readable, name: str, key_split: KeySplit, runs: Runs,
         DamagedShardError: when the tar is not intact, or has no samples.
         SampleError: when an entry is a link.
     """
+    runs = {} if runs is None else runs
     grouper = _grouper(name, key_split)
     reader = TarReader(seekable, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     reader.cursor.seek(start)

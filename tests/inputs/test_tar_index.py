@@ -10,6 +10,7 @@ import pytest
 
 from make_bytes import END, header, member, tar_of
 from tar2tf_cli.errors import DamagedShardError, Tar2tfError
+from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.inputs.tar_index import (
     NotAdjacentTarError,
@@ -165,7 +166,15 @@ def test_samples_members_and_names_are_found_from_headers_or_an_error_says_why_n
             outcome(lambda data=data: find_members(io.BytesIO(data), "t", "first")),  # type: ignore[misc]
             outcome(lambda data=data: [*entry_names(io.BytesIO(data), "t", "first")]),  # type: ignore[misc]
         ]
-        assert (name, found) == (name, [samples, members, names])
+        runs = {key_hash(key): own for key, own in members.items()} if isinstance(members, dict) else members
+        assert (name, found) == (name, [samples, runs, names])
+
+
+def test_members_from_an_offset_on_are_added_to_the_runs_before_it() -> None:
+    data = OTHERS["scattered"][0]
+    whole = find_members(io.BytesIO(data), "t", "first")
+    known = {key_hash("a"): [(0, 1024)], key_hash("b"): [(1024, 2048)]}
+    assert find_members(io.BytesIO(data), "t", "first", known, start=2048) == whole
 
 
 def test_an_entry_is_next_only_at_its_own_offset_with_its_size_and_name() -> None:
