@@ -111,12 +111,17 @@ class _Option(QuickOption):
     """
 
     def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
-        names = [word.partition(" ")[0] for word in declarations]
-        metavar = next((word.partition(" ")[2] for word in declarations if " " in word), None)
+        names, long, metavar = list[str](), "", None
+        for word in declarations:
+            name, space, text = word.partition(" ")
+            names.append(name)
+            if space:
+                metavar = text
+            if not long.startswith("--"):
+                long = name
         if metavar in _PATHS:
             settings.setdefault("shell_complete", propose_files)
-        name = next((name for name in names if name.startswith("--")), names[-1]).partition("/")[0]
-        variable = "TAR2TF_" + name.lstrip("-").upper().replace("-", "_")
+        variable = "TAR2TF_" + long.partition("/")[0].lstrip("-").upper().replace("-", "_")
         super().__init__(names, metavar=metavar, envvar=variable, **settings)
         self.group = group
         self.more = more

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MANIFEST_SUFFIX: Final = "manifest.json"
 _MANIFESTS: Final = f"*{MANIFEST_SUFFIX}"
 _TFDS_INFO: Final = "dataset_info.json"
-_PLAIN_NAME: Final = re.compile(r"[\w.=+-]+")  # a name that is neither a template nor quoted in a URL
+_PLAIN_NAME: Final = r"[\w.=+-]+"  # a name that is neither a template nor quoted in a URL
 _MOST_FOLDERS: Final = 16  # folders in which to look for manifests
 
 
@@ -361,7 +361,7 @@ def _folder_of_shard(path: str) -> str | None:
         return None
     address, mark, query = _address(path)
     folder, _, name = address.rpartition("/")
-    return f"{folder}/{mark}{query}" if _PLAIN_NAME.fullmatch(name) and is_shard_name(name) else None
+    return f"{folder}/{mark}{query}" if re.fullmatch(_PLAIN_NAME, name) and is_shard_name(name) else None
 
 
 def _address(url: str) -> tuple[str, str, str]:
