@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from added_package import declare, install
+from added_package import declare, install, put_on_path
 from commands import SECONDS
 from shards import write_tar
 from tar2tf_cli import open_records
@@ -34,7 +34,7 @@ def tar(tmp_path: Path) -> Path:
 def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = install(tmp_path_factory.mktemp("packages"))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(folder)
+    put_on_path(folder, monkeypatch)
     return folder
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from added_package import install
+from added_package import install, put_on_path
 from commands import SECONDS, wait_until
 from shards import write_tar
 from tar2tf_cli import Conversion, convert
@@ -81,7 +81,7 @@ def test_inputs_for_a_bucket_are_read_at_once_where_there_is_room(
 ) -> None:
     for name in ("packages", "shelf", "meeting"):
         (tmp_path / name).mkdir()
-    monkeypatch.syspath_prepend(install(tmp_path / "packages"))
+    put_on_path(install(tmp_path / "packages"), monkeypatch)
     monkeypatch.setenv("SHELF", str(tmp_path / "shelf"))
     monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))
     for name in "ab":

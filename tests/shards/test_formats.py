@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from added_package import ADDED, declare
+from added_package import ADDED, declare, put_on_path
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.plugins import find_format, format_names
@@ -36,7 +36,7 @@ class TestAddedFormat(FormatSuite):
     def installed(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path_factory.mktemp("packages")
         shutil.copytree(ADDED / "parts", folder / "parts")
-        monkeypatch.syspath_prepend(declare(folder, "parts", "[tar2tf.formats]\nljson = parts.ljson:FORMAT\n"))
+        put_on_path(declare(folder, "parts", "[tar2tf.formats]\nljson = parts.ljson:FORMAT\n"), monkeypatch)
 
 
 def test_the_default_format_comes_first_and_no_other_name_is_one() -> None:
