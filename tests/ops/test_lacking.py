@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -64,7 +65,8 @@ resource.setrlimit(resource.RLIMIT_AS, (size + (60 << 20),) * 2)
 sys.argv[1:] = {[*arguments, "-j", "1"]!r}
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as the command sets it: a thread may take all that is free
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 3, done.stderr
     assert "out of memory\n  use fewer workers" in done.stderr
     assert not (tmp_path / "x.record").exists()
