@@ -15,7 +15,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import NoSuchObject, Store, at_folder
 from tar2tf_cli.errors import SampleError, UsageError, read_failed
 from tar2tf_cli.inputs.base import CHUNK
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import is_remote, is_web, split_query
 from tar2tf_cli.stores import open_store
 
 if TYPE_CHECKING:
@@ -179,8 +179,7 @@ class RowFiles:
         return cell if self._store else os.path.join(self._folder, cell)
 
     def _at(self, url: str) -> tuple[ObjectSource, str]:
-        quoted = url.startswith(("http://", "https://"))
-        address, mark, query = url.partition("?") if quoted else (url, "", "")
+        address, mark, query = split_query(url)
         folder, _, last = address.rpartition("/")
         where = f"{folder}/{mark}{query}"
         if where not in self._folders:
@@ -189,6 +188,7 @@ class RowFiles:
             except UsageError as error:
                 raise SampleError(error.message) from None
             prefix = store.root.lstrip("/")
+            quoted = is_web(url)
             self._folders[where] = _FolderOfUrl(self._top(store, query), unquote(prefix) if quoted else prefix, quoted)
         found = self._folders[where]
         return found.source, found.prefix + (unquote(last) if found.quoted else last)

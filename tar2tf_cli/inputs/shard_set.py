@@ -38,7 +38,7 @@ from tar2tf_cli.spec.templates import (
     number_regex,
     split_template,
 )
-from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, without_secrets
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, is_web, split_query, without_secrets
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.structs import NamedTuple, Protocol, dataclass, field, replace
 
@@ -359,19 +359,14 @@ def _folder_of_shard(path: str) -> str | None:
     """Return the URL of the folder of a shard in a bucket; None for a path, and for the URL of anything else."""
     if not is_remote(path) or split_template(path)[1]:
         return None
-    address, mark, query = _address(path)
+    address, mark, query = split_query(path)
     folder, _, name = address.rpartition("/")
     return f"{folder}/{mark}{query}" if re.fullmatch(_PLAIN_NAME, name) and is_shard_name(name) else None
 
 
-def _address(url: str) -> tuple[str, str, str]:
-    """Split a URL into its address, a question mark and its query, which are empty in URLs of buckets."""
-    return url.partition("?") if url.startswith(("http://", "https://")) else (url, "", "")
-
-
 def _objects_at(urls: Sequence[str], opened: Callable[[str], Source], folder: str) -> ShardSet | None:
     """Look up shards with different URLs in a folder at once; return None unless all exist."""
-    names = [_address(url)[0].rpartition("/")[2] for url in urls]
+    names = [split_query(url)[0].rpartition("/")[2] for url in urls]
     with suppress(Tar2tfError):  # raised again with the URL that is at fault
         found = opened(folder).find(names)
         if len(found) == len(names):
@@ -519,7 +514,7 @@ def documents_next_to(source: Source, items: Iterable[ObjectInfo], connection: C
             folders[os.path.dirname(source.locate(item.name))] = None
     documents: list[Document] = []
     for folder in folders:
-        if not (is_remote(folder) or os.path.isdir(folder or ".")):
+        if is_web(folder) or not (is_remote(folder) or os.path.isdir(folder or ".")):
             continue
         with suppress(Tar2tfError):
             place = open_source(folder or ".", **(connection if is_remote(folder) else {}))
@@ -801,7 +796,7 @@ def _split_template(name: str, split: str) -> str:
 def nothing_found(bucket: str, hint: str | None = None) -> NoShardsError:
     """Return the error for a bucket without shards; the default hint says how to name shards in its folders."""
     hint = hint or "for shards in subfolders, give a template such as '**/*'"
-    if bucket.startswith(("http://", "https://")):
+    if is_web(bucket):
         hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
     return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
 

@@ -14,7 +14,7 @@ from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, formats, plugin_formats
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.spec.urls import is_remote, split_query
 from tar2tf_cli.structs import NamedTuple
 
 MAX_NAMES: Final = 1_000_000
@@ -162,7 +162,7 @@ def split_template(path: str) -> tuple[str, str]:
     `shards/train-{0..9}.tar` becomes `shards` and `train-{0..9}.tar`, unless a file of exactly that name exists. In a
     URL only braces and `*` are wildcards: `?` and `[` may be part of an address.
     """
-    address, mark, query = path.partition("?") if path.startswith(("http://", "https://")) else (path, "", "")
+    address, mark, query = split_query(path)
     plain, wild = (_PLAIN_URL, "{*") if is_remote(path) else (_PLAIN_PATH, "{*?[")
     if not any(character in address for character in f"{wild}@"):
         return path, ""

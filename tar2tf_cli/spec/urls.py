@@ -19,7 +19,7 @@ def without_secrets(url: str) -> str:
     """Return a URL without user, password and query, safe to show and store; a path is not changed."""
     if not is_remote(url):
         return url
-    if url.startswith(("http://", "https://")):
+    if is_web(url):
         return re.sub(_WEB_USER, "", re.sub(_WEB_QUERY, "", url))
     return re.sub(_USER, "", re.sub(_QUERY, "", url))
 
@@ -42,7 +42,7 @@ def check_url(url: str) -> None:
         UsageError: when the URL has secrets; the message does not repeat them.
     """
     shown = without_secrets(url)
-    if shown != url and not url.startswith(("http://", "https://")):
+    if shown != url and not is_web(url):
         raise UsageError(
             f"the URL {shown} must not contain a user, password or query",
             hint="give credentials as for the store's own tools: by environment, profile or token file",
@@ -52,6 +52,16 @@ def check_url(url: str) -> None:
 def is_remote(bucket: str) -> bool:
     """Whether a bucket is written as a URL."""
     return "://" in bucket
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL names a file or folder of a web server, which has no listings and whose URLs may have queries."""
+    return url.startswith(("http://", "https://"))
+
+
+def split_query(url: str) -> tuple[str, str, str]:
+    """Split a URL into its address, a question mark and its query, which are empty in paths and URLs of buckets."""
+    return url.partition("?") if is_web(url) else (url, "", "")
 
 
 def server_of(url: str) -> str:
