@@ -147,8 +147,7 @@ class ProcessResources:
     def begin(self, source: Source, shards: Sequence[ObjectInfo]) -> None:
         """Request the first bytes and the indexes of a few shards in a distant bucket."""
         if len(shards) <= _MOST_BEFOREHAND and self._is_far(source):
-            names = [shard.name for shard in shards]
-            self._request_indexes(source, [name for name in names if not self._lacks_index(source, name)])
+            self._request_indexes(source, [shard.name for shard in shards])
             for shard in shards:
                 self._request_beginning(source, shard)
 
@@ -175,7 +174,7 @@ class ProcessResources:
     def _request_indexes(self, source: Source, names: Sequence[str]) -> None:
         with self._lock:
             for name in names:
-                if (id(source), name) not in self._index_files:
+                if (id(source), name) not in self._index_files and not self._lacks_index(source, name):
                     self._index_files[id(source), name] = self._index_pool.submit(_index_file, source, name)
 
     def __reduce__(self) -> tuple[object, ...]:

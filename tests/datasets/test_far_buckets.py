@@ -200,6 +200,14 @@ def test_shards_with_urls_in_one_folder_are_looked_up_at_once_and_nothing_else(w
     assert asked == Counter([*expected, *(("GET", f"{name}.idx") for name in shards)])
 
 
+def test_where_nothing_can_be_listed_no_manifest_is_looked_for(web: FaultyServer, out: Path) -> None:
+    web.objects |= {f"in/{number}.record": (out / f"x-{number}").read_bytes() for number in (1, 2)}
+    records = open_records(urls(web, "1.record", "2.record"), index_folder="")
+    assert keys(records) == [b"%02d" % number for number in range(40)]
+    shards = ["in/1.record", "in/2.record"]
+    assert {name for _, name, _ in web.log} == {*shards, *(f"{name}.idx" for name in shards)}
+
+
 def test_of_several_urls_the_one_that_does_not_exist_is_named(web: FaultyServer) -> None:
     web.objects["in/0.tar"] = web.objects["in/2.tar"] = a_tar([("0.cls", b"0")])
     with pytest.raises(SourceError, match=r"there is no such file.*|.*1\.tar") as caught:
@@ -314,3 +322,35 @@ def test_an_index_that_a_listing_lacks_is_not_requested(
         assert [sample["cls"] for sample in records] == [b"0", b"1", b"2"]
     files = [path for path in read if path.startswith("x-")]
     assert sorted(files) == ["x-0.tar", "x-1.tar", "x-1.tar.idx", "x-2.tar"]
+
+
+@pytest.mark.xdist_group("s3")
+def test_an_index_that_the_folder_of_a_manifest_lacks_is_not_requested(
+    out: Path, moto: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (out / "x-2.idx").unlink()
+    upload(out, moto, "far-records")
+    asked = list[str]()
+    with noting(moto, asked) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        monkeypatch.setattr(ObjectRanges, "gap", 1 << 20)  # far, however soon moto answers
+        records = open_records("s3://far-records/in", index_folder="")
+        assert keys(records) == [b"%02d" % number for number in range(20 * SHARDS)]
+    assert sorted(name for name in asked if name.endswith(".idx")) == ["x-1.idx", "x-3.idx"]
+
+
+@pytest.mark.xdist_group("s3")
+def test_the_index_of_the_last_shard_that_a_template_names_is_read(
+    out: Path, moto: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(out, moto, "far-last")
+    asked = list[str]()
+    with noting(moto, asked) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        for template in ("x-{1..2}", "*-{1..2}", "x-*"):
+            asked.clear()
+            assert keys(open_records(f"s3://far-last/in/{template}", index_folder="").__getitems__([0, 25])) == [
+                b"00",
+                b"25",
+            ]
+            assert {"x-1.idx", "x-2.idx"} <= {*asked}
