@@ -656,4 +656,6 @@ def is_table(path: str) -> bool:
         return is_named_as_table(path)
     source = DirectorySource(path)
     with OpenShard(source, source.list(())[0]) as shard:
-        return shard.format is None and shard.damage is None and shard.plain is not None and not sniff(shard.head)
+        if shard.format is None and shard.plain is None:  # compressed, and perhaps damaged
+            return has_table_suffix(path)
+        return shard.format is None and shard.damage is None and not sniff(shard.head)

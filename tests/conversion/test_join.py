@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -40,6 +41,12 @@ def lines(path: Path, keys: list[str]) -> Path:
     return path
 
 
+def zipped(table: Path) -> Path:
+    path = table.with_name(f"{table.name}.gz")
+    path.write_bytes(gzip.compress(table.read_bytes()))
+    return path
+
+
 def as_samples(keys: list[str]) -> list[Sample]:
     return [(key, {"caption": caption(key).encode(), "score": b"%d" % len(key)}) for key in keys]
 
@@ -59,6 +66,8 @@ def records(path: Path, keys: list[str]) -> Path:
 KINDS: dict[str, Callable[[Path, list[str]], Path]] = {
     "csv": lambda path, keys: rows(path / "captions.csv", keys),
     "jsonl": lambda path, keys: lines(path / "captions.jsonl", keys),
+    "csv.gz": lambda path, keys: zipped(rows(path / "captions.csv", keys)),
+    "jsonl.gz": lambda path, keys: zipped(lines(path / "captions.jsonl", keys)),
     "tar": lambda path, keys: tars(path / "captions", keys),
     "tar.gz": lambda path, keys: tars(path / "captions", keys, "tar.gz"),
     "tfrecord": lambda path, keys: records(path / "captions", keys) / "*.record",

@@ -168,6 +168,9 @@ def test_tables_are_told_from_shards_by_name_or_content(tmp_path: Path) -> None:
     contents = {
         "a.csv": b"",
         "a.jsonl.gz": b"",
+        "b.jsonl.gz": gzip.compress(b'{"key": "a"}\n'),
+        "c.csv.gz": gzip.compress(b"key,x\n")[:-8],
+        "d.csv.gz": gzip.compress(tar_of([("a.x", b"1")])),
         "a.txt": b"key,x\na,1\n",
         "a.tar": b"key,x\na,1\n",
         "b.dat": tar_of([("a.x", b"1")]),
@@ -186,6 +189,8 @@ def test_tables_are_told_from_shards_by_name_or_content(tmp_path: Path) -> None:
     assert [name for name in contents if is_table(str(tmp_path / name))] == [
         "a.csv",
         "a.jsonl.gz",
+        "b.jsonl.gz",
+        "c.csv.gz",
         "a.txt",
         "rows/a.csv",
         "both/a.csv",
