@@ -131,15 +131,18 @@ class ParquetFiles:
         bucket: the path or URL.
         templates: templates for the names of files in it.
         connection: `ConnectionOptions` of the bucket's server.
+
+    Raises:
+        SourceError: when a path does not exist.
     """
 
     def __init__(self, bucket: str, templates: Sequence[str] = (), **connection: Unpack[ConnectionOptions]) -> None:
         self.bucket = bucket
         self._templates = templates
-        self._connection = connection
+        self._source = open_source(bucket, **connection)
         self._read: dict[tuple[str, int], Any] = {}  # tables of pyarrow
         self._plain: dict[tuple[str, int], ArrowColumns | None] = {}  # of these tables
-        self._open: tuple[int, Source, Ranges] | None = None  # of this process; forked processes do not share it
+        self._open: tuple[int, Ranges] | None = None  # of this process; forked processes do not share it
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_open": None, "_read": {}, "_plain": {}}
@@ -150,11 +153,11 @@ class ParquetFiles:
         self._read = {}
         self._plain = {}
 
-    def _source(self) -> tuple[Source, Ranges]:
+    def _ranges(self) -> Ranges:
+        """Return this process's reader of ranges, for files that were listed, as a listing may move to their folder."""
         if self._open is None or self._open[0] != os.getpid():
-            source = open_source(self.bucket, **self._connection)
-            self._open = os.getpid(), source, source.ranges()
-        return self._open[1:]
+            self._open = os.getpid(), self._source.ranges()
+        return self._open[1]
 
     def list(self) -> list[ObjectInfo]:
         """List the files in order of their names.
@@ -162,13 +165,13 @@ class ParquetFiles:
         Raises:
             SourceError: when there are none.
         """
-        source, _ = self._source()
+        source = self._source
         named = self._templates or source.templates or self.bucket.lower().endswith(SUFFIX)
         return source.list(self._templates if named else (f"**/*{SUFFIX}",))
 
     def locate(self, item: ObjectInfo) -> str:
         """Return the path or URL of a file."""
-        return self._source()[0].locate(item.name)
+        return self._source.locate(item.name)
 
     def open(self, item: ObjectInfo, count: Callable[[int], None] = lambda size: None) -> Any:
         """Return a file as pyarrow's `ParquetFile`.
@@ -180,10 +183,10 @@ class ParquetFiles:
         Raises:
             DamagedShardError: when it is not a Parquet file.
         """
-        parquet, (source, ranges) = _pyarrow(), self._source()
-        ahead = source.capabilities.remote  # in threads, with which a process is not forked
+        parquet = _pyarrow()
+        ahead = self._source.capabilities.remote  # in threads, with which a process is not forked
         try:
-            return parquet.ParquetFile(_RangeFile(ranges, item, count), pre_buffer=ahead)
+            return parquet.ParquetFile(_RangeFile(self._ranges(), item, count), pre_buffer=ahead)
         except (ValueError, OSError) as error:  # pyarrow's errors are subclasses of these
             raise self._damaged(item, error) from None
 

@@ -40,6 +40,7 @@ class ObjectSource(DistantSource):
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
         self.store = store
+        self._named: tuple[Store, str] | None = None  # the object that the bucket's URL names, if a listing found it
         self._small: deque[ObjectInfo] = deque()  # objects whose bodies come next
         self._bodies: Bodies = None
         self._hidden: dict[str, list[str]] = {}  # names in hidden folders, by the prefix that was listed
@@ -171,12 +172,15 @@ class ObjectSource(DistantSource):
 
     def _single_object(self) -> ObjectInfo | None:
         """Return the object that the bucket's URL itself names; None if it names a folder."""
-        above = self.store.parent()
+        above = self._named or self.store.parent()
         if above is None:
             return None
         folder, name = above
         if item := look_up(folder, name):
-            self.store = folder
+            self.store, self._named = folder, above
+        elif self._named:
+            hint = "restore it and run the same command again"
+            raise SourceError("was deleted after it had been listed", shard=folder.locate(name), hint=hint)
         elif not folder.can_list:
             hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
             raise SourceError("there is no such file", shard=folder.locate(name), hint=hint)

@@ -102,6 +102,8 @@ class SourceSuite:
         assert (item.name, item.size, item.stem) == ("one.tar", 8, "one")
         assert read_all(source, item) == b"just one"
         assert source.locate(item.name).endswith("folder/one.tar")
+        self.put(bucket, "folder/two.tar", b"another")
+        assert source.list([]) == [item]
 
     def test_a_document_is_read_by_its_url(self, bucket: str) -> None:
         if "://" not in bucket:
@@ -162,10 +164,13 @@ class SourceSuite:
     def test_an_object_deleted_after_the_listing_is_told(self, bucket: str) -> None:
         source = self.fill(bucket, x=b"x")
         (item,) = source.list(["x.tar"])
+        alone = open_source(f"{bucket}/x.tar", endpoint=self.endpoint)
+        assert alone.list([]) == [item]
         self.delete(bucket, "x.tar")
-        with pytest.raises(SourceError, match=r"was deleted after it had been listed|No such file") as caught:
-            read_all(source, item)
-        assert (caught.value.shard or "").endswith("x.tar")
+        for read in (lambda: read_all(source, item), lambda: alone.list([])):
+            with pytest.raises(SourceError, match=r"was deleted after it had been listed|No such file") as caught:
+                read()
+            assert (caught.value.shard or "").endswith("x.tar")
 
     def test_the_url_of_what_is_not_there_is_told(self, bucket: str) -> None:
         source = open_source(f"{bucket}/nothing/x.tar", endpoint=self.endpoint) if "://" in bucket else None

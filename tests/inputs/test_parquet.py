@@ -199,10 +199,16 @@ def test_files_in_a_store_are_read_by_ranges(tmp_path: Path, s3: str, s3_client:
     convert("--from", "table", tmp_path / "local", "-o", tmp_path / "1/x.record", *columns)
     convert("--from", "table", "s3://parquet/in/*.parquet", "-o", tmp_path / "2/x.record", *columns, "-j", 2)
     assert (tmp_path / "1/x.record").read_bytes() == (tmp_path / "2/x.record").read_bytes()
+    one = "part-0.parquet"  # a file named by itself
+    convert("--from", "table", tmp_path / "local" / one, "-o", tmp_path / "4/x.record", *columns)
+    convert("--from", "table", f"s3://parquet/in/{one}", "-o", tmp_path / "5/x.record", *columns, "-j", 2)
+    assert (tmp_path / "4/x.record").read_bytes() == (tmp_path / "5/x.record").read_bytes()
     shard = write_tar(tmp_path / "in/a.tar", [("7", {"txt": b"x"}), ("105", {"txt": b"y"})])
-    join = ["--join", "s3://parquet/in/*.parquet", "--join-key", "id"]
-    convert(shard, "-o", tmp_path / "3/x.record", *join)
-    assert [found["score"] for found in examples(tmp_path / "3/x.record")] == [[3.5], [52.5]]
+    for number, name in enumerate(("*.parquet", "part-1.parquet")):
+        join = ["--join", f"s3://parquet/in/{name}", "--join-key", "id", "--join-missing", "skip"]
+        convert(shard, "-o", tmp_path / f"3/{number}.record", *join)
+    assert [found["score"] for found in examples(tmp_path / "3/0.record")] == [[3.5], [52.5]]
+    assert [found["score"] for found in examples(tmp_path / "3/1.record")] == [[52.5]]
 
 
 # --- In one process ---
