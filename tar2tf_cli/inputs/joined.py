@@ -12,7 +12,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
-from operator import sub
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -443,11 +442,9 @@ def _rows_of_tar(file: int, samples: Iterable[TarSample | Batch]) -> Iterator[ar
     """Yield the rows of an index for the samples of a tar; those of a batch are adjacent."""
     for found in samples:
         if isinstance(found, Batch):
-            starts = array("Q", found.offsets)
-            rows = array("Q", (0, file, 0, 0)) * len(starts)
-            rows[::4], rows[2::4] = found.hashes, starts
-            rows[3::4] = array("Q", map(sub, chain(starts[1:], (found.end,)), starts))
-            yield rows
+            native = kernel.native()
+            assert native  # which found the batch
+            yield array("Q", native.positions(found.rows, file, found.start, found.end))
         else:
             yield array("Q", (key_hash(found.key), file, found.start, found.size))
 

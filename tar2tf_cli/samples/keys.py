@@ -159,9 +159,12 @@ class SeenKeys:
             self._last = batch.last
             self._hashes.frombytes(batch.py_hashes)
             return True
-        hashes = array("q", batch.py_hashes)
-        new, known = set(hashes), self._all()
-        if len(new) < len(hashes) or not new.isdisjoint(known):
+        hashes, known = array("q", batch.py_hashes).tolist(), self._all()
+        if not known.isdisjoint(hashes):
             return False
-        known |= new
+        before = len(known)
+        known.update(hashes)
+        if len(known) < before + len(hashes):
+            known.difference_update(hashes)
+            return False
         return True

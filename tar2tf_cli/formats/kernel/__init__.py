@@ -15,7 +15,7 @@ from typing import Final
 OP: Final = "tensorflow_op.so.1"
 """The file with the op for TensorFlow; its name is none that Python would import."""
 
-_API: Final = 20
+_API: Final = 21
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 
 

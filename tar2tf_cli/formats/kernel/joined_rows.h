@@ -113,6 +113,32 @@ static PyObject *table(PyObject *module, PyObject *args) {
     return both;
 }
 
+PyDoc_STRVAR(positions_doc, "positions(rows, file, start, end)\n--\n\n"
+"Return four unsigned 64-bit integers for each sample of a batch, as `table` does for rows, as if samples were adjacent.\n\n"
+"`rows` are those of the `Batch` (api/values.py); `file` is the number of the tar; `start` is the offset in the tar of the\n"
+"batch's data, and `end` that of the next sample.");
+
+static PyObject *positions(PyObject *module, PyObject *args) {
+    const char *rows;
+    Py_ssize_t size;
+    unsigned long long file;
+    long long start, end;
+    if (!PyArg_ParseTuple(args, "y#KLL", &rows, &size, &file, &start, &end)) return NULL;
+    const Py_ssize_t count = size / (Py_ssize_t)sizeof(Row);
+    PyObject *result = PyBytes_FromStringAndSize(NULL, 32 * count);
+    if (!result) return NULL;
+    char *out = PyBytes_AsString(result);
+    for (Py_ssize_t sample = count; sample-- > 0;) {
+        Row row;
+        memcpy(&row, rows + sample * (Py_ssize_t)sizeof row, sizeof row);
+        const int64_t begin = start + row.start;
+        uint64_t made[4] = {row.hash, file, (uint64_t)begin, (uint64_t)(end - begin)};
+        memcpy(out + 32 * sample, made, sizeof made);
+        end = begin;
+    }
+    return result;
+}
+
 /* Files of rows, read many rows at a time as long as each begins where the previous one of its file ended. */
 typedef struct {
     PyObject *files; /* the descriptor of each file by its number */

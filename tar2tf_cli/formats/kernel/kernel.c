@@ -59,6 +59,7 @@ static PyMethodDef methods[] = {
     {"record_digests", record_digests, METH_VARARGS, record_digests_doc},
     {"parsed", parsed, METH_VARARGS, parsed_doc},
     {"table", table, METH_VARARGS, table_doc},
+    {"positions", positions, METH_VARARGS, positions_doc},
     {"widened", widened, METH_VARARGS, widened_doc},
     {"joined", joined, METH_VARARGS, joined_doc},
     {"hashes", hashes, METH_VARARGS, hashes_doc},
@@ -72,7 +73,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 20);
+    return PyModule_AddIntConstant(module, "api", 21);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
