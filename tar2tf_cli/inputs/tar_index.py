@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
-from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
@@ -124,8 +124,8 @@ def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterato
     grouper = _grouper(name, key_split)
     reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     members: deque[tuple[int, TarEntry]] = deque()  # each with the offset of its header
-    kernel = native()
-    batcher = KernelBatcher(kernel, reader, grouper.names.rule, _MOST_IN_BATCH) if kernel else None
+    native = kernel.native()
+    batcher = KernelBatcher(native, reader, grouper.names.rule, _MOST_IN_BATCH) if native else None
     for sample in grouper.samples(_noted(reader, grouper, members), batcher):
         if isinstance(sample, Batch):
             yield sample
@@ -300,8 +300,8 @@ def index_lines(samples: Iterable[TarSample | Batch]) -> list[bytes]:
 
 def _lines_in(batch: Batch) -> bytes:
     lines: bytes | None = None
-    if kernel := native():
-        lines = kernel.index_lines(batch.data, batch.rows, batch.spans, batch.signatures, batch.start)
+    if native := kernel.native():
+        lines = native.index_lines(batch.data, batch.rows, batch.spans, batch.signatures, batch.start)
     return b"".join(map(_line, _samples_in(batch))) if lines is None else lines
 
 
