@@ -38,7 +38,6 @@ class OpenShard:
         damage: the error if the first bytes could not be read completely.
         plain: the stream, when the input is not compressed.
         seekable: the stream, when it can be read by offset, and is neither read at once nor wrapped.
-        length: size in bytes of a local file that is neither compressed nor wrapped, which no read has to find out.
         content: the decompressed bytes, from the first on.
     """
 
@@ -64,9 +63,7 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self.content if isinstance(self.content, PlainStream) else None
-        in_file = source.capabilities.seekable and self.plain and self.plain.has_descriptor
-        self.seekable = self.plain if (in_file and not small) or ranges else None
-        self.length = item.size if in_file and item.version is not None else None  # as opening compares it
+        self.seekable = self.plain if ranges or (self._is_in_file and not small) else None
         self.head = self.plain.head if self.plain else self.content.peek(HEAD)
         self.damage = self.content.damage
         self.read = self.content.read
@@ -85,6 +82,16 @@ class OpenShard:
     def traits(self) -> FormatTraits:
         """The traits of the shard's format; neutral ones for a manifest and for any unknown file."""
         return self.kind.traits if self.kind else NO_TRAITS
+
+    @property
+    def _is_in_file(self) -> bool:
+        """Whether the input is a local file, neither compressed nor wrapped."""
+        return self.source.capabilities.seekable and self.plain is not None and self.plain.has_descriptor
+
+    @property
+    def length(self) -> int | None:
+        """The size in bytes of a local file that opening compared; None where only reading finds the end."""
+        return self.item.size if self._is_in_file and self.item.version is not None else None
 
     @property
     def size(self) -> int:
