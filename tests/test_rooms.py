@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tar2tf_cli
-from benchmarks.house import interfaces
+from benchmarks.house import attributes, interfaces
 
 ROOT = Path(tar2tf_cli.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -102,6 +102,13 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def test_a_circle_of_files_is_found_and_named() -> None:
     with pytest.raises(AssertionError, match="in a circle: a -> b -> a"):
         floors({"c": {"a"}, "a": {"b"}, "b": {"a"}})
+
+
+def test_no_class_sets_more_than_twelve_attributes() -> None:
+    nodes = [node for path in FILES for node in ast.walk(parsed(path.read_text()))]
+    counts = {node.name: len(attributes(node)) for node in nodes if isinstance(node, ast.ClassDef)}
+    assert max(counts.values()) > 6
+    assert {name: count for name, count in counts.items() if count > 12} == {}
 
 
 def test_no_interface_has_more_than_eight_methods_of_its_own() -> None:

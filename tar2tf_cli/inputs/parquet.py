@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, SampleSource, Source
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, SampleSource
 from tar2tf_cli.api.values import KEY, ArrowColumn, Sample, SourceReport
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.image import headers
