@@ -234,15 +234,15 @@ class Store:
 
         return self._made(f"{tars.directory.name}-records", make)
 
-    def converted(self, tars: Dataset) -> Dataset:
-        """A set of tars as tar2tf converts it, with the manifest."""
+    def converted(self, tars: Dataset, *options: str) -> Dataset:
+        """A set of tars as tar2tf converts it with these options, with the manifest."""
 
         def make(directory: Path) -> tuple[int, int]:
-            command = [sys.executable, "-m", "tar2tf_cli", "convert", str(tars.directory), "-q"]
+            command = [sys.executable, "-m", "tar2tf_cli", "convert", str(tars.directory), "-q", *options]
             subprocess.run([*command, "-o", str(directory / "train-<>.record")], check=True)
             return tars.samples, tars.payload
 
-        return self._made(f"{tars.directory.name}-converted", make)
+        return self._made("".join([f"{tars.directory.name}-converted", *options]), make)
 
     def array_records(self, records: Dataset) -> Dataset:
         """A set of TFRecord files as ArrayRecord files, of one record per group, as for random access."""

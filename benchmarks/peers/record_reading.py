@@ -5,7 +5,8 @@ python record_reading.py array_record write FOLDER TFRECORD...
 
 PACKAGE is tar2tf, tar2tf-tars, array_record, tf.data, webdataset, wids, dali, dali-tars, tarfile or limit. WAY is
 `in-order`; or at random, `one-by-one` or `batches-N`, of which NUMBER records are read; or `shuffled`, which reads all,
-by tf.data with a buffer for NUMBER. SAMPLES is how many each file holds. Files may be URLs, where packages read them.
+by tf.data with a buffer for NUMBER; or `opened`, which also counts the time to find the records. SAMPLES is how many
+each file holds. Files may be URLs, where packages read them.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def read(records: Any, asked: Asked) -> int:
         if hasattr(type(records), "__iter__"):
             return sum(1 for _ in records)
         order: Sequence[int] = range(total)
-    elif asked.way == "shuffled":
+    elif asked.way in ("shuffled", "opened"):
         order = chance.sample(range(total), total)
     else:
         order = [chance.randrange(total) for _ in range(asked.number)]
@@ -253,6 +254,9 @@ def main(package: str, way: str, number: str, *rest: str) -> None:
         next(counts)
         begin, cpu = time.perf_counter(), cpu_seconds()
         count = sum(counts)
+    elif asked.way == "opened":
+        begin, cpu = time.perf_counter(), cpu_seconds()
+        count = read(BY_NUMBER[package](asked), asked)
     else:
         if package != "wids":
             BY_NUMBER[package](asked)  # finds the records, which is done once

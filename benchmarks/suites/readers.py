@@ -24,7 +24,7 @@ from servers import S3_KEYS, end, free_ports, versitygw
 
 SCRIPT = PEERS / "record_reading.py"
 WAYS = ("in-order", "one-by-one", "batches-32", "batches-1024", "shuffled")
-LATENCY = 20  # milliseconds
+LATENCY, FAR = 20, 500  # milliseconds
 AT_RANDOM = {"small": 40_000, "jpeg": 4_000}
 FROM_S3 = {"one-by-one": 64, "batches-32": 1024, "batches-1024": 4096}
 
@@ -55,6 +55,33 @@ def random_jpeg(bench: Bench) -> None:
     _all(bench, "jpeg", bench.store.jpeg().first(share), records.first(share))
 
 
+@scenario
+def random_far(bench: Bench) -> None:
+    """Open 8 shards of 1 MB in S3 that answers after half a second, and read all records in another order."""
+    tars = bench.store.tars(8, 1)
+    records = bench.store.converted(tars, "--num-shards", "8", "--index")
+    folder = bench.store.root / "readers"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(records.directory, folder / "local")
+    for file in tars.files:
+        os.link(file, folder / "local" / file.name)
+    shards = [f"s3://bench/{path.name}" for path in records.files if path.suffix == ".record"]
+    try:
+        with _s3_far_away(folder / "local", folder / "s3", FAR) as (_, variables):
+            read = ["env", f"TMPDIR={folder}", *variables, *python(SCRIPT)]
+            peers = [
+                Peer(
+                    "records with a manifest",
+                    [[*read, "tar2tf", "opened", "0", "0", "s3://bench/_train-manifest.json"]],
+                ),
+                Peer("tars without indexes", [[*read, "tar2tf-tars", "opened", "0", "0", "s3://bench/train-*.tar"]]),
+                limit("copying from ranges that are known", [*read, "limit", "opened", "0", "0", *shards]),
+            ]
+            bench.race("random-far, both wanted within 1.5 s", peers)
+    finally:
+        shutil.rmtree(folder)
+
+
 def _all(bench: Bench, name: str, tars: Dataset, records: Dataset) -> None:
     packages = [package for package in (*RECORDS, *TARS) if _is_there(package)]
     files = {package: (records if package in RECORDS else tars).files for package in packages}
@@ -73,7 +100,7 @@ def _all(bench: Bench, name: str, tars: Dataset, records: Dataset) -> None:
         number = int(AT_RANDOM[name] * bench.store.scale)
         _race(bench, f"random-{name}", indexed, tars, environment, dict.fromkeys(WAYS, number))
         near = [package for package in packages if package not in NOT_FROM_S3]
-        with _s3_far_away(local, folder / "s3") as (url, variables):
+        with _s3_far_away(local, folder / "s3", LATENCY) as (url, variables):
             there = {package: _urls(package, url, files[package]) for package in near}
             ways = {"in-order": 0, **{way: int(count * bench.store.scale) for way, count in FROM_S3.items()}}
             _race(bench, f"random-{name}, S3 at {LATENCY} ms", there, tars, [*environment, *variables], ways)
@@ -141,14 +168,14 @@ def _reads(package: str, way: str) -> bool:
 
 
 @contextmanager
-def _s3_far_away(files: Path, folder: Path) -> Iterator[tuple[str, Command]]:
-    """The URL of a versitygw with these files, behind a link with latency, and variables for its clients."""
+def _s3_far_away(files: Path, folder: Path, latency: int) -> Iterator[tuple[str, Command]]:
+    """The URL of a versitygw with these files, behind a link with latency in ms, and variables for its clients."""
     (folder / "bench").mkdir(parents=True)
     with versitygw(folder) as url:
         for file in files.iterdir():
             _bucket(url).put(file.name, file)
         (port,) = free_ports(1)
-        link = subprocess.Popen(python(PEERS / "slow_link.py", str(port), str(urlsplit(url).port), str(LATENCY)))
+        link = subprocess.Popen(python(PEERS / "slow_link.py", str(port), str(urlsplit(url).port), str(latency)))
         try:
             far = f"http://127.0.0.1:{port}"
             yield far, [f"{name}={value}" for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": far}.items()]
