@@ -399,7 +399,7 @@ class CloudStore(ClientStore):
     may_stall = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
-        name, _, folder = bucket.partition("://")[2].strip("/").partition("/")
+        name, _, folder = bucket.partition("://")[2].rstrip("/").partition("/")
         if not re.fullmatch(r"[A-Za-z0-9_.$-]+", name):
             raise UsageError(f"{bucket!r} does not name a bucket", hint=f"write {self.scheme}://BUCKET/FOLDER")
         super().__init__(bucket, f"{folder}/" if folder else "")

@@ -22,6 +22,7 @@ from tar2tf_cli.stores.cloud import AzureStore, CloudStore, GcsStore, S3Store, a
     ("url", "endpoint", "message", "hint"),
     [
         ("s3://", None, "'s3://' does not name a bucket", "write s3://BUCKET/FOLDER"),
+        ("s3:///shards", None, "'s3:///shards' does not name a bucket", "write s3://BUCKET/FOLDER"),
         ("gs://@", None, "'gs://@' does not name a bucket", "write gs://BUCKET/FOLDER"),
         ("az://a b/c", None, "'az://a b/c' does not name a bucket", "write az://BUCKET/FOLDER"),
         ("s3://b", "http://:1", "the endpoint 'http://:1' is not a URL", "write http://HOST:PORT"),
