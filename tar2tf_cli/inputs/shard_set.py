@@ -591,7 +591,7 @@ def _listed_files(document: Document, where: Mapping[str, ObjectInfo]) -> Iterat
 
 def _below(folder: str, name: str) -> str:
     """Return the path or URL of a name in a folder."""
-    address, mark, query = folder.partition("?") if is_remote(folder) else (folder, "", "")
+    address, mark, query = split_query(folder)
     return f"{address.rstrip('/')}/{name}{mark}{query}"
 
 

@@ -21,8 +21,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from commands import tar2tf
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
+from shards import write_tar
 from sources import BucketSuite
+from tar2tf_cli import open_records
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
@@ -104,6 +107,16 @@ class TestS3(BucketSuite):
             (item,) = source.list(["x.tar"])
             assert read_all(source, item) == BIG
         assert not cuts
+
+    def test_shards_and_manifests_in_a_folder_with_a_question_mark_are_found(
+        self, bucket: str, s3: str, tmp_path: Path
+    ) -> None:
+        write_tar(tmp_path / "a.tar", [("a", {"txt": b"x"})])
+        assert tar2tf("convert", tmp_path, "-o", tmp_path / "out/x-<>.record").returncode == 0
+        for path in (tmp_path / "out").iterdir():
+            self.put(bucket, f"which?/{path.name}", path.read_bytes())
+        for name in ("which?", "which?/_x-manifest.json", "which?/*-manifest.json", "which?/x-{1..1}.record"):
+            assert [record["__key__"] for record in open_records(f"{bucket}/{name}")] == [b"a"], name
 
     def test_a_missing_bucket_is_named(self, s3: str) -> None:
         with pytest.raises(SourceError) as caught:
