@@ -12,8 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby
-from itertools import count as count_from
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -82,9 +81,10 @@ def load_dataset(
     Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
     example lacks is an empty tensor. If values of one batch differ in shape, TensorFlow raises an error that names the
     feature, unless `ragged` or `pad` is set. From a bucket, examples are streamed again in each epoch, several shards
-    at once, every CRC is checked, and no file is kept. The cardinality is known; if the shards hold a different number
-    of records, TensorFlow raises an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves the
-    position; or pass the number of examples read as `start`.
+    at once, every CRC is checked, and no file is kept. The cardinality is known, except with a `start` within an epoch;
+    if the shards hold a different number of records, TensorFlow raises an error. For local shards,
+    `tf.train.Checkpoint(iterator=iter(dataset))` saves the position and the epoch, also of `dataset.repeat()`; or pass
+    the number of examples read as `start`.
 
     Examples are parsed many at a time. `batch=N`, or `.batch(N)` directly after this call, gives batches as they are
     parsed; after a `map` or `shuffle`, each example costs the time that tf.data takes for an element.
@@ -98,11 +98,12 @@ def load_dataset(
         shuffle: True for a random order of all examples, without a buffer: each record is read from its position, which
             suits a local disk. Or the size of the buffer from which the next example is drawn; shards are then read in
             random order, 16 at once. By default, nothing is shuffled.
-        seed: makes shuffling reproducible; each epoch still has its own order.
-        shard: `(hosts, host)`: load one of several equal parts, counted from 0, such as the part of one host. If there
-            are at least as many shards as parts, each part consists of complete shards; otherwise each host reads all
-            shards and keeps every n-th example of n hosts. With `shuffle=True`, each host gets a part of every epoch's
-            order, and needs the same `seed`.
+        seed: makes shuffling reproducible, as `tf.random.set_seed` does; each epoch still has its own order.
+        shard: `(hosts, host)`: load one of several parts, counted from 0, such as the part of one host. If there are
+            at least as many shards as parts, each part consists of complete shards, so it may have more examples than
+            another; otherwise each host reads all shards and keeps every n-th example of n hosts. With `shuffle=True`,
+            each host gets a part of every epoch's order, and needs the same `seed`. These parts differ by at most one
+            example.
         start: number of examples already read, counted from the first epoch, to continue from there.
         batch: number of examples in a batch; batches are fetched ahead, and the last one may be smaller.
         ragged: with `batch`, make features whose values differ in shape a `tf.RaggedTensor`.
@@ -141,24 +142,32 @@ def load_dataset(
     except SourceError as error:
         raise error.at(shard=read[0].path) from None
     part = _HostShare(shards, hosts, host, by_record=shuffle is True or len(shards) < hosts)
-    if shuffle is True and seed is None:
-        seed = int.from_bytes(os.urandom(4), "big")
-    order = Order(seed if shuffle is True else None, start)
+    if shuffle and seed is None:
+        seed = _seed_of_run()
+    order = Order(seed if shuffle else None, start)
     examples: Examples
     if (shuffle and shuffle is not True) or not (order != Order(None) or _op_reads(read)):
-        examples = _streamed(part, read, shuffle, seed)
+        examples = _streamed(part, read, shuffle or 0)
     elif _op_reads(read):
         counts = [entry.records for _, entry in part.shards]
         from tar2tf_cli.datasets.record_op import RecordOp
 
-        reader = RecordOp(part.names(), counts, part.numbers)
-        examples = ByPosition(reader, part.count, order, part.mean())
+        examples = ByPosition(RecordOp(part.names(), counts, part.numbers), part.count, part.mean())
     else:
         records = open_documents(read, split, process)
         every = [entry.records for _, entry in shards]
         by_records = RecordsByPosition(records, every, part.chosen, part.numbers)
-        examples = ByPosition(by_records, part.count, order, part.mean())
-    return _build_dataset(examples, features, total, batch, examples_at_once(part.mean()), ragged=ragged, pad=pad)
+        examples = ByPosition(by_records, part.count, part.mean())
+    at_once = examples_at_once(part.mean())
+    return _build_dataset(examples, Epochs(order, part.count), features, total, batch, at_once, ragged=ragged, pad=pad)
+
+
+def _seed_of_run() -> int:
+    """Return a seed that depends on `tf.random.set_seed` if that was called, and is random otherwise."""
+    import tensorflow as tf
+
+    _, seed = tf.compat.v1.get_seed(None)
+    return int.from_bytes(os.urandom(4), "big") if seed is None else int(seed)
 
 
 def _op_reads(read: Sequence[Document]) -> bool:
@@ -204,23 +213,27 @@ class _HostShare:
         return max(sum(entry.bytes for _, entry in self.shards) // max(records, 1), 1)
 
 
-def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, seed: int | None) -> Streamed:
-    """Return examples streamed by tf.data, through our own readers in buckets, shuffled in a buffer."""
+def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int) -> Streamed:
+    """Return examples streamed by tf.data, through our own readers in buckets, shuffled in a buffer of this size."""
     names = part.names()
     methods: set[Literal["", "GZIP"]] = {"GZIP" if one.manifest.compressed else "" for one in read}
     if len(methods) > 1 or any(one.folder.capabilities.remote for one in read):
         reader = any_reader(dict(zip(names, part.shards, strict=True)))
     else:
         reader = local_reader(methods.pop())
-    records = records_of_shards(names, reader, shuffle, seed)
-    hosts, host = part.numbers
-    if hosts > 1:
-        records = records.shard(hosts, host)
-    return Streamed(records.shuffle(shuffle, seed) if shuffle else records, part.count)
+    return Streamed(names, reader, part.numbers, part.count, min(shuffle, part.count))
 
 
 def _build_dataset(
-    examples: Examples, features: Described, total: int, batch: int | None, together: int, *, ragged: bool, pad: bool
+    examples: Examples,
+    epochs: Epochs,
+    features: Described,
+    total: int,
+    batch: int | None,
+    together: int,
+    *,
+    ragged: bool,
+    pad: bool,
 ) -> AnyDataset:
     """Return the examples in the requested form: parsed, one by one or in batches."""
     import tensorflow as tf
@@ -229,26 +242,36 @@ def _build_dataset(
 
     parse = batch_parser(features, total)
 
-    def batches(size: int, drop_remainder: bool = False) -> AnyDataset:
+    def batches_of_epoch(epoch: Epoch, size: int, drop_remainder: bool = False) -> AnyDataset:
         assert parse
-        return examples.batches(size, drop_remainder, features, parse).prefetch(tf.data.AUTOTUNE)
+        return examples.batches(epoch, size, drop_remainder, features, parse).prefetch(tf.data.AUTOTUNE)
+
+    def batches(size: int, drop_remainder: bool = False) -> AnyDataset:
+        return epochs.dataset(lambda epoch: batches_of_epoch(epoch, size, drop_remainder), size, drop_remainder)
+
+    empty = any(0 in feature["shape"] for feature in features.values())  # tf.data cannot unbatch empty tensors
+
+    def each(epoch: Epoch) -> AnyDataset:
+        if parse and not empty:
+            return batches_of_epoch(epoch, together).unbatch()
+        return _parsed(examples.each(epoch), features, total)
 
     if batch and parse and not (ragged or pad):
         return batches(batch)
-    empty = any(0 in feature["shape"] for feature in features.values())  # tf.data cannot unbatch empty tensors
-    records = examples.one_by_one(batches(together)) if parse and not empty else _parsed(examples, features, total)
     if batch:
-        return _batched(records, batch, ragged=ragged, pad=pad).prefetch(tf.data.AUTOTUNE)
+        return epochs.dataset(
+            lambda epoch: _batched(each(epoch), batch, ragged=ragged, pad=pad).prefetch(tf.data.AUTOTUNE), batch
+        )
+    records = epochs.dataset(each)
     return _batch_while_parsing(records, batches) if parse else records
 
 
-def _parsed(examples: Examples, features: Described, total: int) -> AnyDataset:
-    """Return the examples parsed one by one; serialised if their features are unknown."""
+def _parsed(records: AnyDataset, features: Described, total: int) -> AnyDataset:
+    """Return serialised examples parsed one by one; unchanged if their features are unknown."""
     import tensorflow as tf
 
     from tar2tf_cli.datasets.parsing import record_parser
 
-    records = examples.each()
     if not features:
         return records
     return records.map(record_parser(features, total), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -343,26 +366,6 @@ _LEAST_READS: Final = 16  # minimum number of reads per epoch, which threads sha
 _AS_WRITTEN: Final = -1
 
 
-class Examples(Protocol):
-    """Interface of the serialised examples of a dataset, or of one host's share."""
-
-    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Unbatch batches that contain all examples; the cardinality is set if all epochs have equal length."""
-
-    def each(self) -> AnyDataset:
-        """Return a dataset of the serialised examples, one by one."""
-
-    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
-        """Return a dataset of parsed batches.
-
-        Args:
-            size: number of examples in a batch.
-            drop_remainder: whether to drop an incomplete last batch.
-            features: the manifest's features, each a tensor of one shape.
-            parse: parses serialised examples to these tensors.
-        """
-
-
 @dataclass(frozen=True)
 class Order:
     """The order of the examples in each epoch, and the number of examples to skip first.
@@ -376,72 +379,134 @@ class Order:
     start: int = 0
 
 
+class Epoch(NamedTuple):
+    """One epoch, as scalar int64 tensors or numbers.
+
+    Attributes:
+        first: the position of its first example; above 0 if the examples before it were read earlier.
+        seed: the random seed of its order; -1 for the order in which the records were written.
+    """
+
+    first: Any
+    seed: Any
+
+
+class Epochs:
+    """Makes datasets whose iterations are consecutive epochs, also after a checkpoint was restored.
+
+    An iterator's checkpoint contains the number of its epoch: nothing is read ahead of `flat_map`, which therefore
+    passes the number on until the last example of the epoch has been taken.
+
+    Args:
+        order: the order of the examples.
+        count: number of examples in an epoch.
+    """
+
+    def __init__(self, order: Order, count: int) -> None:
+        self._order = order
+        self._count = count
+        self._first, self._skipped = divmod(order.start, max(count, 1))
+        self._next = self._first
+        self._begun = set[int]()  # numbers returned by `_begin_next` that `_begin` has not received yet
+
+    def dataset(self, build: Callable[[Epoch], AnyDataset], size: int = 1, drop_remainder: bool = False) -> AnyDataset:
+        """Return the dataset of one epoch, or of the next one in each iteration; its cardinality is set if it is known.
+
+        Args:
+            build: returns the dataset of an epoch.
+            size: number of examples in an element.
+            drop_remainder: whether an incomplete last element is dropped.
+        """
+        import tensorflow as tf
+
+        number = self._count // size if drop_remainder else -(-self._count // size)
+        if self._order == Order(None):
+            return _counted(build(Epoch(0, _AS_WRITTEN)), number)
+
+        # neither function gives equal results in all calls, but checkpoints store that of the first
+        def next_epoch(_: object) -> Any:
+            return tf.numpy_function(self._begin_next, [_], tf.int64, stateful=False)
+
+        def of_epoch(epoch: object) -> AnyDataset:
+            return build(Epoch(*tf.numpy_function(self._begin, [epoch], [tf.int64, tf.int64], stateful=False)))
+
+        epochs = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+        return epochs if self._skipped else _counted(epochs, number)
+
+    def _begin_next(self, _: object) -> NDArray[np.int64]:
+        """Return the number of the next epoch."""
+        epoch = np.array(self._next, np.int64)
+        self._begun.add(self._next)
+        self._next += 1
+        return epoch
+
+    def _begin(self, number: np.int64) -> tuple[np.int64, np.int64]:
+        """Return the first position of an epoch and its seed; the next one follows it if it was restored."""
+        epoch, seed = int(number), self._order.seed
+        if epoch in self._begun:
+            self._begun.discard(epoch)
+        else:
+            self._next = epoch + 1
+        first = self._skipped if epoch == self._first else 0
+        return np.int64(first), np.int64(_AS_WRITTEN if seed is None else epoch_seed(seed, epoch))
+
+
+class Examples(Protocol):
+    """Interface of the serialised examples of a dataset, or of one host's share."""
+
+    def each(self, epoch: Epoch) -> AnyDataset:
+        """Return a dataset of the serialised examples of an epoch, one by one."""
+
+    def batches(self, epoch: Epoch, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
+        """Return a dataset of the parsed batches of an epoch.
+
+        Args:
+            epoch: the epoch.
+            size: number of examples in a batch.
+            drop_remainder: whether to drop an incomplete last batch.
+            features: the manifest's features, each a tensor of one shape.
+            parse: parses serialised examples to these tensors.
+        """
+
+
 class ByPosition:
     """Examples that are read by position.
 
     Args:
         reader: reads the examples.
         count: number of examples in an epoch.
-        order: the order of the examples.
         mean: the mean size of a record in bytes.
     """
 
-    def __init__(self, reader: RecordOp | RecordsByPosition, count: int, order: Order, mean: int) -> None:
+    def __init__(self, reader: RecordOp | RecordsByPosition, count: int, mean: int) -> None:
         self._reader = reader
         self._count = count
-        self._order = order
         self._mean = mean
-        first, self._skipped = divmod(order.start, max(count, 1))
-        self._first = first
-        self._epochs = count_from(first)
 
-    def each(self) -> AnyDataset:
-        """Return a dataset of the serialised examples, one by one."""
-        return self.one_by_one(self._batches(self._reader.messages, examples_at_once(self._mean), drop_remainder=False))
+    def each(self, epoch: Epoch) -> AnyDataset:
+        """Return a dataset of the serialised examples of an epoch, one by one."""
+        return self._batches(epoch, self._reader.messages, examples_at_once(self._mean), drop_remainder=False).unbatch()
 
-    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Unbatch the examples; the cardinality is unknown if the first epoch is shorter."""
-        return batches.unbatch() if self._skipped else _counted(batches.unbatch(), self._count)
-
-    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
-        """Return a dataset of parsed batches."""
-        return self._batches(self._reader.columns(features, parse), size, drop_remainder, self._several(size))
+    def batches(self, epoch: Epoch, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
+        """Return a dataset of the parsed batches of an epoch."""
+        return self._batches(epoch, self._reader.columns(features, parse), size, drop_remainder, self._several(size))
 
     def _several(self, size: int) -> int:
         """Return the number of small batches per read, as a tf.data call takes as long as reading one batch."""
         return max(1, min(_READ // (size * self._mean), self._count // size // _LEAST_READS))
 
-    def _batches(self, read: Read, size: int, drop_remainder: bool, several: int = 1) -> AnyDataset:
-        """Return the batches of each epoch, reading `several` at once while there are enough."""
+    def _batches(self, epoch: Epoch, read: Read, size: int, drop_remainder: bool, several: int = 1) -> AnyDataset:
+        """Return the batches of an epoch, reading `several` at once while there are enough."""
         import tensorflow as tf
 
         step = several * size
 
-        def read_from(at: tf.Tensor, seed: Any = _AS_WRITTEN) -> object:
-            return read(at, tf.minimum(at + step, self._count), seed)
+        def read_from(at: tf.Tensor) -> object:
+            return read(at, tf.minimum(at + step, self._count), epoch.seed)
 
-        def of_epoch(first: Any, seed: Any = _AS_WRITTEN) -> AnyDataset:
-            positions = tf.data.Dataset.range(first, self._count, step)
-            return tf.data.Dataset.zip((positions, tf.data.Dataset.from_tensors(seed).repeat()))
-
-        def next_epoch(_: object) -> object:
-            # not deterministic between calls, but checkpoints store its result
-            return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
-
-        if self._order == Order(None):
-            positions: AnyDataset = tf.data.Dataset.range(0, self._count, step)
-        else:
-            positions = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+        positions = tf.data.Dataset.range(epoch.first, self._count, step)
         found = positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        batches = found.rebatch(size, drop_remainder)
-        number = self._count // size if drop_remainder else -(-self._count // size)
-        return batches if self._skipped else _counted(batches, number)
-
-    def _next_epoch(self, _: object) -> tuple[np.int64, np.int64]:
-        """Return the first position of the next epoch, and the seed of its order."""
-        epoch, seed = next(self._epochs), self._order.seed
-        first = self._skipped if epoch == self._first else 0
-        return np.int64(first), np.int64(_AS_WRITTEN if seed is None else epoch_seed(seed, epoch))
+        return found.rebatch(size, drop_remainder)
 
 
 @dataclass(frozen=True)
@@ -487,30 +552,38 @@ class RecordsByPosition:
 
 
 class Streamed:
-    """Examples that tf.data reads from shards one after another, or interleaved.
+    """Examples that tf.data reads from shards one after another, or interleaved and shuffled in a buffer.
 
     Args:
-        records: the serialised examples.
-        count: number of examples.
+        names: the paths or URLs of the shards.
+        read: reads the serialised examples of shards.
+        part: `(hosts, host)`: read every n-th example for one of n hosts.
+        count: number of examples in an epoch.
+        buffer: number of examples in the buffer that shuffles; 0 to shuffle nothing.
     """
 
-    def __init__(self, records: AnyDataset, count: int) -> None:
-        self._records = _counted(records, count)
+    def __init__(self, names: Sequence[str], read: Reader, part: tuple[int, int], count: int, buffer: int) -> None:
+        self._names = names
+        self._read = read
+        self._part = part
         self._count = count
+        self._buffer = buffer
 
-    def each(self) -> AnyDataset:
-        """Return a dataset of the serialised examples, one by one."""
-        return self._records
+    def each(self, epoch: Epoch) -> AnyDataset:
+        """Return a dataset of the serialised examples of an epoch, one by one."""
+        records = records_of_shards(self._names, self._read, epoch.seed if self._buffer else None)
+        hosts, host = self._part
+        if hosts > 1:
+            records = records.shard(hosts, host)
+        if self._buffer:
+            records = _shuffled(records, self._buffer, epoch.seed)
+        return _counted(records, self._count)
 
-    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Unbatch the examples, and set the cardinality."""
-        return _counted(batches.unbatch(), self._count)
-
-    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
-        """Return a dataset of parsed batches."""
+    def batches(self, epoch: Epoch, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
+        """Return a dataset of the parsed batches of an epoch."""
         import tensorflow as tf
 
-        batches = self._records.batch(size, drop_remainder)
+        batches = self.each(epoch).batch(size, drop_remainder)
         return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
@@ -526,17 +599,34 @@ def examples_at_once(mean: int) -> int:
     return min(max(_BYTES_TOGETHER // mean, 1), _MOST_TOGETHER)
 
 
-def records_of_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:
-    """Return the records of shards one after another; to shuffle them, interleave shards in random order."""
+def records_of_shards(names: Sequence[str], read: Reader, seed: Any) -> AnyDataset:
+    """Return the records of shards one after another; with a seed, interleave shards in a random order."""
     import tensorflow as tf
 
     paths = tf.constant(names, tf.string, [len(names)])
-    if not shuffle or len(names) < 2:
+    if seed is None or len(names) < 2:
         return read(paths)
-    shards = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(names), seed)
+    shards = _shuffled(tf.data.Dataset.from_tensor_slices(paths), len(names), seed)
     return shards.interleave(
         lambda name: read(name[tf.newaxis]), _AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
+
+
+def _shuffled(texts: AnyDataset, buffer: int, seed: tf.Tensor) -> AnyDataset:
+    """Shuffle a dataset of bytes once, without the stateful op of `Dataset.shuffle`, which checkpoints refuse."""
+    import tensorflow as tf
+
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(texts),
+        buffer_size=max(buffer, 1),
+        seed=seed,
+        seed2=1,
+        output_types=[tf.string],
+        output_shapes=[[]],
+        reshuffle_each_iteration=False,
+    )
+    shuffled: AnyDataset = tf.data.experimental.from_variant(variant, texts.element_spec)
+    return shuffled
 
 
 def any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:

@@ -323,7 +323,7 @@ class Records(Sequence[T]):
             seed: determines the orders, which are those of `load_dataset(..., shuffle=True)`.
             shard: `(hosts, host)`: read every n-th sample of the order, for one of n hosts.
             start: number of samples already read, counted from the first epoch: the value of `Batches.read`.
-            epochs: number of epochs; None for no end.
+            epochs: number of epochs, of which the rest of the one with `start` is the first; None for no end.
             drop_remainder: drop an incomplete last batch.
             threads: number of threads that read ahead.
 

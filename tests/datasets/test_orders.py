@@ -193,6 +193,59 @@ def test_a_checkpoint_continues_in_the_order_of_its_epoch(folder: Path, ways: st
     assert len(rest) == 10
 
 
+@pytest.mark.parametrize("shuffle", [True, 9])
+@pytest.mark.parametrize("options", [{}, {"batch": 4}, {"batch": 4, "pad": True}], ids=str)
+@pytest.mark.parametrize("read", [47, 55])
+def test_the_epochs_after_a_restored_one_are_those_that_would_have_followed(
+    folder: Path, shuffle: int, options: dict[str, Any], read: int, tmp_path: Path
+) -> None:
+    def repeated() -> Any:
+        return iter(load_dataset(folder, shuffle=shuffle, seed=5, **options).repeat())
+
+    def taken(iterator: Any, number: int) -> list[Any]:
+        return [next(iterator)["cls"].numpy().tolist() for _ in range(number)]
+
+    read, more = (read // 4, 30) if options else (read, 120)
+    iterator = repeated()
+    taken(iterator, read)
+    path = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "state"))
+    follow = taken(iterator, more)
+    restored = repeated()
+    tf.train.Checkpoint(iterator=restored).restore(path)
+    assert taken(restored, more) == follow
+    other = load_dataset(folder, shuffle=shuffle, seed=5, **options).repeat().skip(read)
+    assert taken(iter(other), more) == follow
+
+
+@pytest.mark.parametrize("shuffle", [True, 9])
+def test_an_earlier_checkpoint_restored_in_the_same_process_is_followed_by_the_same_epochs(
+    folder: Path, ways: str, shuffle: int, tmp_path: Path
+) -> None:
+    iterator = iter(load_dataset(folder, shuffle=shuffle, seed=5).repeat())
+    read = [next(iterator)["cls"].numpy() for _ in range(60)]
+    checkpoint = tf.train.Checkpoint(iterator=iterator)
+    path = checkpoint.save(str(tmp_path / "state"))
+    later = [next(iterator)["cls"].numpy() for _ in range(170)]
+    checkpoint.restore(path)
+    assert [next(iterator)["cls"].numpy() for _ in range(170)] == later
+    assert len(set(read[:COUNT])) == COUNT
+
+
+@pytest.mark.parametrize("shuffle", [True, 9])
+def test_the_seed_of_a_program_determines_the_order(folder: Path, shuffle: int) -> None:
+    def order(seed: int) -> list[int]:
+        tf.random.set_seed(seed)
+        return numbers(load_dataset(folder, shuffle=shuffle))
+
+    assert order(3) == order(3) != order(4)
+
+
+def test_a_buffer_larger_than_any_memory_holds_all_examples(folder: Path) -> None:
+    every = numbers(load_dataset(folder, shuffle=COUNT, seed=1))
+    assert numbers(load_dataset(folder, shuffle=10**15, seed=1)) == every
+    assert sorted(every) == [*range(COUNT)] != every
+
+
 def test_keras_reads_a_new_order_in_each_epoch(folder: Path, ways: str) -> None:
     seen: list[int] = []
 
