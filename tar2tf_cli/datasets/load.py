@@ -19,8 +19,9 @@ import numpy as np
 from tar2tf_cli.datasets.order import epoch_seed, number_of_examples, permuted, seed_of_orders, share_of_host
 from tar2tf_cli.datasets.process_resources import ProcessResources
 from tar2tf_cli.datasets.records import Records, open_documents
-from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
+from tar2tf_cli.datasets.shards import Paths, listed, note_on_splits, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow
+from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import Described, check_features
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -137,6 +138,8 @@ def load_dataset(
         document.check_records()
     features, total = together(read)
     shards = listed(read, split)
+    for note in note_on_splits(read, split):
+        Events().note(note)
     try:
         check_features(features)
     except SourceError as error:

@@ -14,7 +14,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.datasets.process_resources import ProcessResources
-from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, few
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
@@ -90,14 +90,16 @@ def find_shards(
     for named in resolve_each(paths, process.on_listing, **connection):
         read += named.documents
         if split is not None and not named.documents:
-            message = f"there is no manifest, so there is no split {split!r}"
-            raise UsageError(message, shard=without_secrets(named.bucket))
+            hint = "name the manifest, or leave split out"
+            message = f"shards were named without a manifest, which would list the split {split!r}"
+            raise UsageError(message, shard=without_secrets(named.bucket), hint=hint)
         for document in named.documents:
             shards += ((shard, True) for shard in _of_manifest(document, split, raw, process))
         _check(named)
         notes.append(named.notes())
         process.begin(named.source, [item for item in named.items if not may_hold_examples(item.name)])
         shards += ((shard, False) for shard in _named_shards(named, raw, connection))
+    notes.append(note_on_splits(read, split))
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
@@ -223,9 +225,17 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
     """
     shards = [(one, shard) for one in read for shard in one.shards if split in (None, shard.split)]
     if split is not None and not shards:
-        names = sorted({shard.split for one in read for shard in one.manifest.shards if shard.split})
+        names = sorted({shard.split for one in read for shard in one.shards if shard.split})
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")
     return shards
+
+
+def note_on_splits(read: Sequence[Document], split: str | None) -> Iterator[str]:
+    """Yield a note if no split is chosen and manifests that were named hold several, which become one dataset."""
+    shards = (shard for one in read if one.named is None for shard in one.shards)
+    names = [*dict.fromkeys(shard.split for shard in shards if shard.split)]
+    if split is None and len(names) > 1:
+        yield f"note: the shards belong to the splits {few(names)}; split={names[0]!r} chooses one"
 
 
 def together(read: Sequence[Document]) -> tuple[dict[str, FeatureDescription], int]:

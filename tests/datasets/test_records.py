@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -27,7 +27,7 @@ from commands import tar2tf, wait_until
 from make_bytes import tar_of
 from read_back import assert_same, in_a_fork
 from servers import FaultyServer
-from shards import PHOTOS, write_tar
+from shards import PHOTOS, samples, write_tar
 from tar2tf_cli import Records, load_dataset, open_records
 from tar2tf_cli.datasets.indexes import Indexes, RecordLayout
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
@@ -167,8 +167,29 @@ def test_several_manifests_and_splits_are_one_sequence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'test'.*train, val"):
         open_records(manifest, split="test")
     assert len(open_records(out, split="train")) == len(train)
-    with pytest.raises(UsageError, match="no manifest, so there is no split 'train'"):
+    with pytest.raises(UsageError, match="named without a manifest, which would list the split 'train'"):
         open_records(out / "train-1.record", split="train")
+    with pytest.raises(UsageError, match=r"no split 'val'; splits: train$"):
+        load_dataset(out / "train-1.record", split="val")
+
+
+@pytest.mark.parametrize("read", [load_dataset, open_records])
+def test_a_note_says_if_splits_become_one_dataset(
+    read: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tar(tmp_path / "a.tar", samples(40))
+    out = tmp_path / "out"
+    split = ("--split", "a=0.5,b=0.5", "-j", "1")
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", out / "<split>-<>.record", *split).returncode == 0
+    for named in (out, manifest_of(out)):
+        caplog.clear()
+        assert len(read(named)) == 40
+        assert [record.message for record in caplog.records] == [
+            "note: the shards belong to the splits a, b; split='a' chooses one"
+        ]
+        caplog.clear()
+        assert 0 < len(read(named, split="a")) < 40
+        assert not caplog.records
 
 
 def test_a_folder_stands_for_its_manifest(photos: Path) -> None:
