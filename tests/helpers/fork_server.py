@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import gc
 import importlib.util
-import json
+import marshal
 import os
 import pkgutil
 import resource
@@ -187,7 +187,7 @@ def _ask(streams: tuple[int, ...], *, tensorflow: bool, **asked: Any) -> socket.
     socket.send_fds(connection, [b"."], list(streams))
     for stream in streams:
         os.close(stream)
-    connection.sendall(json.dumps(asked).encode() + b"\n")
+    connection.sendall(marshal.dumps(asked))
     return connection
 
 
@@ -365,7 +365,7 @@ def _fork_for(connection: socket.socket) -> int:
     """Start the process that a connection asks for, as the leader of a group, and tell its pid."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile("rb") as lines:
-        asked = json.loads(lines.readline())
+        asked = marshal.load(lines)
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
