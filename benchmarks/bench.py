@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -157,14 +158,8 @@ class Bench:
         Raises:
             FileNotFoundError: when there is no C compiler.
         """
-        compiler = shutil.which("cc")
-        if compiler is None:
-            raise FileNotFoundError("the limits of some scenarios are written in C: install a C compiler (cc)")
-        program = self.store.root / name
         self.store.root.mkdir(parents=True, exist_ok=True)
-        headers = ROOT / "tar2tf_cli" / "formats" / "kernel"
-        subprocess.run([compiler, "-O2", "-w", "-I", headers, PEERS / f"{name}.c", "-o", program], check=True)
-        return [program]
+        return [compiled(PEERS / f"{name}.c", self.store.root / name)]
 
     def _time(self, peer: Peer, times: Times) -> None:
         if times.failure:
@@ -208,6 +203,21 @@ class Bench:
                 with path.open("rb") as source:
                     shutil.copyfileobj(source, sink, 1 << 24)
         shutil.rmtree(self.out)
+
+
+@cache
+def compiled(source: Path, program: Path) -> Path:
+    """Compile a program in C once; return its path.
+
+    Raises:
+        FileNotFoundError: when there is no C compiler.
+    """
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise FileNotFoundError("the limits of some scenarios are written in C: install a C compiler (cc)")
+    headers = ROOT / "tar2tf_cli" / "formats" / "kernel"
+    subprocess.run([compiler, "-O2", "-w", "-I", headers, source, "-o", program], check=True)
+    return program
 
 
 def lines(peer: Peer, times: dict[str, Times], ours: Peer, data: Dataset | None) -> Iterable[tuple[str, ...]]:

@@ -180,7 +180,7 @@ class Store:
 
     def webp(self) -> Dataset:
         """2,000 samples of a WebP of 500x375 and a class in 4 tars."""
-        return self._of_values("webp", "webp", webps, 500)
+        return self._of_values("webp", "webp", lambda: webps(4 * self._scaled(500)), 500)
 
     def wav(self) -> Dataset:
         """16,000 samples of a WAV of a second and a class in 4 tars."""
@@ -418,12 +418,12 @@ def mask_pngs() -> list[bytes]:
     return [cv2.imencode(".png", np.clip(scene, 0, 20).astype(np.uint8))[1].tobytes() for scene in scenes]
 
 
-def webps() -> list[bytes]:
-    """The JPEGs as WebP of quality 80."""
+def webps(most: int) -> list[bytes]:
+    """The JPEGs, or the first so many of them, as WebP of quality 80."""
     import cv2
     import numpy as np
 
-    images = (cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in jpegs())
+    images = (cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in jpegs()[:most])
     return [cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, 80])[1].tobytes() for image in images]
 
 
