@@ -426,7 +426,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     os._exit(code)
 
 
-def _execute(code: str) -> None:
+def _execute(code: str | types.CodeType) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     exec(code, vars(sys.modules["__main__"]))
 
@@ -436,7 +436,7 @@ def _interpret(arguments: list[str]) -> None:
     kind, *rest = arguments[arguments[:1] == ["-u"] :] or ["-"]
     sys.argv = [kind, *rest]
     if kind == "-":
-        _execute(sys.stdin.read())
+        _execute(compile(sys.stdin.read(), "<stdin>", "exec"))
     elif kind == "-c":
         sys.argv = ["-c", *rest[1:]]
         _execute(rest[0])

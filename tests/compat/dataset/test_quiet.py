@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from commands import convert, tar2tf
+from commands import convert, python, tar2tf
 from inspect_runs import a_png
 from shards import write_members
 
@@ -80,8 +78,6 @@ def test_functions_without_source_give_no_warning_in_any_face(tmp_path: Path) ->
     convert("a.tar", "--type", "cls=int64", "-o", "z.record", "--compression", "gzip", cwd=tmp_path)
     convert("p.tar", "--preset", "image-label", "-o", "p.record", cwd=tmp_path)
     (tmp_path / "printed").write_text(tar2tf("inspect", "--code", "t.record", cwd=tmp_path).stdout)
-    ran = subprocess.run(
-        [sys.executable, "-"], input=PROGRAM, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+    ran = python("-", input=PROGRAM.encode(), tensorflow=True, cwd=tmp_path, timeout=300)
     assert (ran.returncode, ran.stdout) == (0, "all ran\n"), ran.stderr
     assert "AutoGraph" not in ran.stderr
