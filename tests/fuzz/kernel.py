@@ -226,10 +226,12 @@ def tar_joined(native: ModuleType, generator: random.Random, before: Any) -> Non
     """Join the samples of the same tar to samples, from byte ranges of which some are wrong, or of a changed tar."""
     data, samples, *_ = before
     hashes, starts = array("Q", samples)[5::6], array("Q", samples)[::6]
-    rows = array("Q")
-    for hashed, start, end in zip(hashes, starts, [*starts[1:], len(data)], strict=True):
-        wrong = generator.choice([0, 0, 0, 1, 512, -512])
-        rows.extend((hashed, generator.choice([3, 3, 3, 4]), start, max(end - start + wrong, 0)))
+    rows = array("Q", native.positions(samples, 3, 0, len(data)))
+    spans = zip(hashes, starts, [*starts[1:], len(data)], strict=True)
+    assert [*rows] == [number for hashed, start, end in spans for number in (hashed, 3, start, end - start)]
+    for row in range(0, len(rows), 4):
+        rows[row + 1] = generator.choice([3, 3, 3, 4])
+        rows[row + 3] = max(rows[row + 3] + generator.choice([0, 0, 0, 1, 512, -512]), 0)
     table, changed = native.ordered(rows.tobytes(), 4), bytearray(data.replace(b".jpg", b".png"))
     changed[generator.randrange(len(changed))] = generator.randrange(256)
     found = native.find(table, 4, hashes.tobytes())
