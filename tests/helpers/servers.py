@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -511,11 +512,11 @@ class Forwarder(QuietHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.session = requests.Session()  # which keeps its connections
-        self.session.trust_env = False
+        there = urlsplit(self.url)
+        self.folder, self.there = there.path, HTTPConnection(there.netloc, timeout=600)
 
     def finish(self) -> None:
-        self.session.close()
+        self.there.close()
         super().finish()
 
     def do_GET(self) -> None:
@@ -531,8 +532,18 @@ class Forwarder(QuietHandler):
 
     def forward(self, data: bytes) -> None:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in self.dropped}
-        with self.session.request(self.command, self.url + self.path, headers=headers, data=data, stream=True) as given:
-            self.answer(given.status_code, dict(given.headers), given.raw.read())
+        self.answer(*self.ask(self.command, self.path, headers, data))
+
+    def ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None, data: bytes = b""
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The other server's answer to a request; all requests use one connection, as long as that server keeps it."""
+        assert self.url.startswith("http:")
+        if self.there.sock and select.select([self.there.sock], [], [], 0)[0]:
+            self.there.close()
+        self.there.request(method, self.folder + path, data or None, headers or {})
+        given = self.there.getresponse()
+        return given.status, dict(given.getheaders()), given.read()
 
     def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response_only(status)
@@ -665,20 +676,20 @@ def _xml_uploads(url: str) -> Iterator[str]:
             data = self.body()
             parts = urlsplit(self.path)
             bucket, _, name = unquote(parts.path)[1:].partition("/")
-            there = self.session.get(f"{url}/storage/v1/b/{bucket}", timeout=60).ok
-            if bucket not in ("storage", "upload") and not there:
+            if bucket not in ("storage", "upload") and self.ask("GET", f"/storage/v1/b/{bucket}")[0] != 200:
                 return self.answer(404, {}, _xml_error("NoSuchBucket"))
             if self.command != "PUT":
                 return self.forward(data)
+            name = quote(name, safe="")
             if source := self.headers.get("x-goog-copy-source"):
                 theirs = quote(unquote(source).partition("/")[2], safe="")
-                path = f"o/{theirs}/rewriteTo/b/{bucket}/o/{quote(name, safe='')}"
-                done = self.session.post(f"{url}/storage/v1/b/{bucket}/{path}", timeout=60)
+                path = f"/storage/v1/b/{bucket}/o/{theirs}/rewriteTo/b/{bucket}/o/{name}"
             else:
-                query = {"uploadType": "media", "name": name}
-                done = self.session.post(f"{url}/upload/storage/v1/b/{bucket}/o", params=query, data=data, timeout=60)
-            etag = done.json().get("etag") or done.json().get("resource", {}).get("etag", "")
-            return self.answer(done.status_code, {"ETag": f'"{etag}"'}, b"")
+                path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+            status, _, body = self.ask("POST", path, data=data)
+            done = json.loads(body)
+            etag = done.get("etag") or done.get("resource", {}).get("etag", "")
+            return self.answer(status, {"ETag": f'"{etag}"'}, b"")
 
     Xml.url = url
     with serving(Xml) as address:
