@@ -323,7 +323,9 @@ class ObjectRanges(Ranges):
             if not body.is_of(item.size, item.version):
                 raise changed(where, start)
             if body.start != start:
-                hint = "copy the shards to a disk, or read them in order with load_dataset"
+                hint = (
+                    "copy the shards to a disk, or read them with load_dataset from the beginning, without shuffle=True"
+                )
                 raise SourceError("the server does not support requests for parts of a file", shard=where, hint=hint)
             return self._received(body, size)
 
