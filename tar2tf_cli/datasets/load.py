@@ -107,7 +107,8 @@ def load_dataset(
             another; otherwise each host reads all shards and keeps every n-th example of n hosts. With `shuffle=True`,
             each host gets a part of every epoch's order, and needs the same `seed`. These parts differ by at most one
             example.
-        start: number of examples already read, counted from the first epoch, to continue from there.
+        start: number of examples already read, counted from the first epoch, to continue from there. The first
+            iteration is then shorter than the others, unless an epoch begins there.
         batch: number of examples in a batch; batches are fetched ahead, and the last one may be smaller.
         ragged: with `batch`, make features whose values differ in shape a `tf.RaggedTensor`.
         pad: with `batch`, pad such values at the end of each dimension to the largest of the batch, with zeros, false
