@@ -261,10 +261,6 @@ def _build_dataset(
         assert parse
         return examples.batches(epoch, size, drop_remainder, features, parse).prefetch(tf.data.AUTOTUNE)
 
-    @_without_autograph
-    def batches(size: int, drop_remainder: bool = False) -> AnyDataset:
-        return epochs.dataset(lambda epoch: batches_of_epoch(epoch, size, drop_remainder), size, drop_remainder)
-
     empty = any(0 in feature["shape"] for feature in features.values())  # tf.data cannot unbatch empty tensors
 
     def each(epoch: Epoch) -> AnyDataset:
@@ -272,14 +268,17 @@ def _build_dataset(
             return batches_of_epoch(epoch, together).unbatch()
         return _parsed(examples.each(epoch), features, total)
 
-    if batch and parse and not (ragged or pad):
-        return batches(batch)
-    if batch:
-        return epochs.dataset(
-            lambda epoch: _batched(each(epoch), batch, ragged=ragged, pad=pad).prefetch(tf.data.AUTOTUNE), batch
-        )
-    records = epochs.dataset(each)
-    return _batch_while_parsing(records, batches) if parse else records
+    @_without_autograph
+    def batches(size: int, drop_remainder: bool = False) -> AnyDataset:
+        def of_epoch(epoch: Epoch) -> AnyDataset:
+            if parse and not (ragged or pad):
+                return batches_of_epoch(epoch, size, drop_remainder)
+            batches = _batched(each(epoch), size, drop_remainder, ragged=ragged, pad=pad)
+            return batches.prefetch(tf.data.AUTOTUNE)
+
+        return epochs.dataset(of_epoch, size, drop_remainder)
+
+    return batches(batch) if batch else _with_batches(epochs.dataset(each), batches)
 
 
 def _parsed(records: AnyDataset, features: Described, total: int) -> AnyDataset:
@@ -293,8 +292,8 @@ def _parsed(records: AnyDataset, features: Described, total: int) -> AnyDataset:
     return records.map(record_parser(features, total), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _batch_while_parsing(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
-    """Override `records.batch(n)` to return parsed batches, so that examples are not batched twice."""
+def _with_batches(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
+    """Override `records.batch(n)` to return what `batch=n` does, so that examples are not batched twice."""
     batch_any = records.batch
 
     def batch(batch_size: Any, drop_remainder: Any = False, *arguments: Any, **options: Any) -> AnyDataset:
@@ -325,15 +324,15 @@ def _check_batching(batch: int | None, *, ragged: bool, pad: bool) -> None:
         raise UsageError(f"{'ragged' if ragged else 'pad'} says how batches are made", hint="add batch=N")
 
 
-def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> AnyDataset:
+def _batched(records: AnyDataset, batch: int, drop_remainder: bool, *, ragged: bool, pad: bool) -> AnyDataset:
     """Batch parsed examples; unless padded or ragged, values of different shapes raise an error with the feature."""
     if ragged:
-        return records.ragged_batch(batch)
+        return records.ragged_batch(batch, drop_remainder)
     if pad:
-        return records.padded_batch(batch)
+        return records.padded_batch(batch, drop_remainder=drop_remainder)
     specs = records.element_spec
     if not isinstance(specs, dict) or all(spec.shape.is_fully_defined() for spec in specs.values()):
-        return records.batch(batch)
+        return records.batch(batch, drop_remainder)
     import tensorflow as tf
 
     varying = [name for name, spec in specs.items() if not spec.shape.is_fully_defined()]
@@ -345,8 +344,8 @@ def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> Any
         with tf.control_dependencies([_assert_equal_shapes(name, shapes[name]) for name in varying]):
             return {name: tf.identity(value) for name, value in examples.items()}
 
-    records = records.map(shaped)
-    return records.padded_batch(batch).map(checked)  # pads nothing, as the shapes are equal
+    together = records.map(shaped).padded_batch(batch, drop_remainder=drop_remainder)
+    return together.map(checked)  # padded nothing, as the shapes are equal
 
 
 def _assert_equal_shapes(name: str, shapes: tf.Tensor) -> object:

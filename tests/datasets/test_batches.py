@@ -85,11 +85,13 @@ def test_batches_of_values_of_one_shape_are_the_examples_stacked(tmp_path: Path)
 
 
 def test_the_error_of_a_batch_that_cannot_be_made_names_the_feature_and_what_to_do(manifest: Path) -> None:
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"the feature a.npy has .*\[2 1 3\] and \[3 2 3\]"
-    ) as info:
-        list(load_dataset(manifest, batch=4))
-    assert "ragged=True or pad=True" in str(info.value)
+    for batches in (load_dataset(manifest, batch=4), load_dataset(manifest).batch(4)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"the feature a.npy has .*\[2 1 3\] and \[3 2 3\]"
+        ) as info:
+            list(batches)
+        assert "ragged=True or pad=True" in str(info.value)
+    assert [len(batch["cls"]) for batch in load_dataset(manifest).batch(1, drop_remainder=True)] == [1] * 7
 
 
 def test_batches_of_values_of_one_shape_need_no_option_even_where_others_differ(manifest: Path) -> None:
