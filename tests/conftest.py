@@ -26,6 +26,7 @@ import fork_server
 import hypothesis_profile  # noqa: F401 - how many examples there are
 from etl_cluster import EtlCluster, etl_cluster_in
 from kernel_build import built
+from kernel_build import share as share_kernel
 from optional_servers import started
 from quick_retries import skip_pauses
 from servers import (
@@ -97,7 +98,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(specs: list[Any]) -> None:
-    """Fork all processes from one that has imported TensorFlow, which would take each 2.4 s."""
+    """Fork all processes from one that has imported TensorFlow, which would take each 2.4 s; they share a kernel."""
+    share_kernel()
     compile_dir(Path(fork_server.__file__).parent, quiet=2)  # or each of them would do it
     python = fork_server.share()
     for spec in specs:

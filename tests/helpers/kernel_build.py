@@ -1,8 +1,10 @@
-"""The kernel built from its source, once per process; an installed kernel may be older, or missing."""
+"""The kernel built from its source, once for all processes; an installed kernel may be older, or missing."""
 
 from __future__ import annotations
 
 import atexit
+import fcntl
+import os
 import shutil
 import sys
 import tempfile
@@ -21,17 +23,30 @@ needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compile
 SOURCE = Path(kernel.__file__).with_name("kernel.c")
 
 
+_FOLDER = "KERNEL_OF_TESTS"
+"""The variable that names the folder in which processes that share the kernel build it."""
+
+
+def share() -> None:
+    """Have this process, and all that begin with its environment, build the kernel once."""
+    if _FOLDER not in os.environ:
+        os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernel-")
+        atexit.register(shutil.rmtree, os.environ[_FOLDER], ignore_errors=True)
+
+
 @cache
 def built() -> ModuleType | None:
     """The kernel; None where there is no compiler."""
     if not shutil.which("cc"):
         return None
-    folder = tempfile.mkdtemp(prefix="kernel-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder, "_native.abi3.so")
-    strict = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"] if sys.platform == "linux" else []
-    reason = build(SOURCE, path, *strict)
-    assert reason is None, reason
+    share()
+    path = Path(os.environ[_FOLDER], "_native.abi3.so")
+    with open(path.with_name("lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        if not path.exists():
+            strict = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"] if sys.platform == "linux" else []
+            reason = build(SOURCE, path, *strict)
+            assert reason is None, reason
     spec = spec_from_file_location("_native", path)
     assert spec is not None
     assert spec.loader is not None
