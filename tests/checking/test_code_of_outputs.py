@@ -176,7 +176,7 @@ def by_function(shards: Path, out: Path) -> None:
         label = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(sample["cls"])]))
         return tf.train.Example(features=tf.train.Features(feature={"label": label}))
 
-    Dataset(shards, conversions=[]).load("0.tar", str(out), to_example)
+    Dataset(shards, conversions=[]).load("0.tar", str(out), to_example, num_workers=1)
 
 
 def from_images(shards: Path, out: Path) -> None:
