@@ -288,7 +288,7 @@ def _check_apart(sample: Sample, entries: Sample, dataset: Joined) -> None:
     """Raise an error if entries of a dataset have names of entries that the sample already has."""
     if both := [name for name in entries if name in sample]:
         what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
-        hint = "leave them out of one side, or rename them"
+        hint = "rename or leave them out on one side by a conversion before this one, as ops follow the join"
         raise UsageError(f"has {what}, and so has {without_secrets(dataset.bucket)}", hint=hint)
 
 
