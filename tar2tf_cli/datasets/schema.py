@@ -130,13 +130,30 @@ class UniformValues:
         default = self._default.get(name, UNSET) if isinstance(self._default, Mapping) else self._default
         missing = value is None or (form.optional and isinstance(value, np.ndarray) and not value.size)
         if missing and default is not UNSET:
-            return default.encode() if isinstance(default, str) and form.dtype == "bytes" else default
+            return _of_dtype(default, form.dtype)
         as_list = form.shape != () or (form.optional and default is UNSET)
         if missing:
             return np.empty([0] * max(len(form.shape), 1), _dtype(form.dtype))
         if as_list and not isinstance(value, np.ndarray):
             return _list_of([value], form.dtype)
         return value[0] if not as_list and isinstance(value, np.ndarray) and value.shape == (1,) else value
+
+
+def _of_dtype(default: object, dtype: str) -> object:
+    """Return a default as a value of a feature's dtype: text as bytes, and a number of Python as one of NumPy.
+
+    A number that the dtype does not have is returned unchanged.
+    """
+    if isinstance(default, str) and dtype == "bytes":
+        return default.encode()
+    if dtype in ("bytes", "mixed") or not isinstance(default, (int, float)):
+        return default
+    kind = np.dtype(dtype)
+    try:
+        number: object = kind.type(default)
+    except (OverflowError, ValueError):
+        return default
+    return number if kind.kind not in "iu" or number == default else default
 
 
 def _list_of(values: Iterable[object], dtype: str) -> np.ndarray[Any, Any]:

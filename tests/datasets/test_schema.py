@@ -64,6 +64,23 @@ def test_each_sample_has_each_feature_in_one_form(record: Path) -> None:
     assert all(map(is_equal, copy[1:], expected[1:]))
 
 
+@pytest.mark.parametrize(
+    ("default", "value"), [(0, np.float32(0)), (0.1, np.float32(0.1)), (float("nan"), np.float32("nan"))]
+)
+def test_a_number_of_python_gets_the_dtype_of_its_feature(record: Path, default: float, value: np.float32) -> None:
+    (batch,) = open_records(record, default={"score": default}).batches(3)
+    assert batch["score"].dtype == np.float32
+    assert np.array_equal(batch["score"], np.array([value, value, 0.5], np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("default", [0.5, 2**63, float("nan")])
+def test_a_number_that_the_dtype_of_a_feature_does_not_have_is_kept(tmp_path: Path, default: float) -> None:
+    path = write(tmp_path / "a.record", framed(an_example(label=1, text=b"a"), an_example(text=b"b")))
+    records = open_records(path, default={"label": default})
+    assert type(records[0]["label"]) is np.int64
+    assert records[1]["label"] is default
+
+
 def test_one_value_may_stand_for_all_that_is_missing(tar: Path) -> None:
     none = [*open_records(tar, default=None)]
     assert [sample["txt"] for sample in none] == [b"a", None, None]
