@@ -211,10 +211,14 @@ def _beside(shards: ShardSet, documents: Sequence[Document]) -> Iterator[Documen
             del left[name]
     if left:
         name = shards.bucket if len(left) == len(files) else locate(next(iter(left.values())).name)
+        what = "has no manifest, which says how to parse its records"
         hint = (
             "tar2tf convert writes it next to the shards; tar2tf inspect --code prints a parser for those without one"
         )
-        raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(name), hint=hint)
+        if (store := shards.source.store) and not store.can_list:
+            what = "is in a folder that cannot be listed, so that its manifest is not found"
+            hint = f"name the manifest, which says how to parse its records; {hint}"
+        raise UsageError(what, shard=without_secrets(name), hint=hint)
 
 
 def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, ShardEntry]]:

@@ -112,13 +112,16 @@ def open_store(bucket: str, **connection: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:
-        UsageError: for an unknown scheme, and for a URL that must not contain credentials but does.
+        UsageError: for an unknown scheme, for a URL that must not contain credentials but does, and for an endpoint or
+            a time that is none.
     """
+    from tar2tf_cli.ops.rules import accepted, optional, text
     from tar2tf_cli.stores.retries import retry_seconds
     from tar2tf_cli.stores.schemes import store_class
 
     check_url(bucket)
-    store = cast("OpenStore", store_class(bucket))(bucket, connection.get("endpoint"))
+    endpoint = accepted(optional(text), connection.get("endpoint") or None, "endpoint")
+    store = cast("OpenStore", store_class(bucket))(bucket, endpoint)
     store.retry_for = retry_seconds(connection.get("retry_for"))
     store.unsigned = connection.get("no_sign_request", store.unsigned)
     return store

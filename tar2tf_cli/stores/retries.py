@@ -48,8 +48,12 @@ def min_rate() -> float:
 
 
 def retry_seconds(given: float | None) -> float:
-    """Return how many seconds to retry: those given, else those in the environment, else 60."""
-    return seconds_from_env("TAR2TF_RETRY_FOR", 60.0) if given is None else given
+    """Return how many seconds to retry: those given, else those in the environment, else 60.
+
+    Raises:
+        UsageError: when it is not a number of seconds.
+    """
+    return seconds_from_env("TAR2TF_RETRY_FOR", 60.0) if given is None else accepted(seconds, given, "retry_for")
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:

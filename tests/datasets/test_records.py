@@ -337,6 +337,14 @@ def test_shards_in_a_bucket_are_indexed_once(
         open_records(f"{web.url}/in/_a-manifest.json")
 
 
+def test_shards_on_a_web_server_need_the_name_of_their_manifest(photos: Path, web: FaultyServer) -> None:
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in photos.iterdir() if path.is_file()})
+    manifest, shard = manifest_of(photos).name, min(photos.glob("*.record")).name
+    assert len(load_dataset(f"{web.url}/in/{manifest}")) == 24
+    with pytest.raises(UsageError, match="cannot be listed, so that its manifest is not found; name the manifest"):
+        load_dataset(f"{web.url}/in/{shard}")
+
+
 @pytest.mark.parametrize("to", ["tfrecord", "tar"])
 def test_from_a_bucket_nothing_is_requested_but_indexes_and_blocks_with_what_is_read(
     tmp_path: Path, web: FaultyServer, to: str, monkeypatch: pytest.MonkeyPatch

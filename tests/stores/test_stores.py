@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -13,7 +15,7 @@ from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import from_aistore
-from tar2tf_cli.stores import connection_options
+from tar2tf_cli.stores import connection_options, open_store
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,25 @@ def test_an_endpoint_is_that_of_a_cluster_or_of_each_bucket(url: str, output: st
     conversion = Conversion(url, Output(f"{output}/x.record"))
     found = connection_options(url, conversion, "http://host")["endpoint"]
     assert found == ("http://host" if has_it else None)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retry_for": "soon"}, "retry_for must be a number of seconds, 0 or more, not 'soon'"),
+        ({"retry_for": -1}, "retry_for must be a number of seconds, 0 or more, not -1"),
+        ({"retry_for": True}, "retry_for must be a number of seconds, 0 or more, not True"),
+        ({"endpoint": 80}, "endpoint must be text or a path, not 80"),
+    ],
+)
+def test_options_of_a_connection_are_checked(options: Any, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store("http://127.0.0.1:1/x.tar", **options)
+    assert str(caught.value) == words
+
+
+def test_numbers_of_numpy_are_seconds() -> None:
+    assert open_store("http://127.0.0.1:1/x.tar", retry_for=np.float32(0.5)).retry_for == 0.5  # type: ignore[arg-type]
 
 
 class ReadOnly(Store):
