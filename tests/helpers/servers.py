@@ -365,12 +365,24 @@ def read_aws_models_once() -> None:
         JSONFileLoader.load_file = staticmethod(cache(partial(JSONFileLoader.load_file, JSONFileLoader())))
 
 
+_MOTO = """
+import logging
+from moto import backends, server
+
+modules = tuple(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: modules
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server.main()
+"""
+"""Starts moto's server, which would look for its 180 folders twice in each request, a third of the time of all."""
+
+
 @contextmanager
 def moto_server() -> Iterator[str]:
     """The endpoint of moto's S3 server, with credentials for it in the environment of the block."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
     environment = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "100"}  # on a page of a listing, instead of 1,000
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
