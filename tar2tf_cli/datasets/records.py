@@ -457,6 +457,9 @@ class Records(Sequence[T]):
             raise TypeError(f"records are read by their numbers; .key({index!r}) reads the one with this key")
         try:
             return self._numbers[index]
+        except TypeError:
+            kind = type(index).__name__
+            raise TypeError(f"records are read by their numbers, not by {kind}; .__getitems__ reads several") from None
         except IndexError:
             raise IndexError(f"there is no record {index}: there are {len(self):,}") from None
 

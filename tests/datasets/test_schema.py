@@ -160,6 +160,15 @@ def test_a_default_of_nothing_that_there_is_is_refused(tar: Path) -> None:
         open_records(tar, raw=True, default=0)
 
 
+@pytest.mark.parametrize("index", [1.0, None, [0, 1], np.array([0])])
+def test_an_index_that_is_no_number_is_refused_with_what_reads_several(tar: Path, index: Any) -> None:
+    words = rf"read by their numbers, not by {type(index).__name__}; \.__getitems__ reads several"
+    with pytest.raises(TypeError, match=words):
+        open_records(tar)[index]
+    with pytest.raises(TypeError, match=words):
+        open_records(tar).__getitems__([0, index])
+
+
 def test_a_key_in_the_place_of_a_number_names_what_reads_by_key(tar: Path) -> None:
     with pytest.raises(TypeError, match=r"\.key\('2'\) reads the one with this key"):
         open_records(tar)["2"]  # type: ignore[call-overload]
