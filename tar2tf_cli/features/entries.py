@@ -69,8 +69,12 @@ def _is_own_shape(name: str, features: Features) -> bool:
     return tuple(values_of(stored)[1]) == array.shape
 
 
-def selected_key(features: Features) -> str | None:
-    """Return the sample key among features; None if there is none.
+def selected_key(features: Features, own: str | None = None) -> str | None:
+    """Return the sample key among features, without white space around it; None if there is none.
+
+    Args:
+        features: the features.
+        own: the key of the sample, which is returned unchanged if the features repeat it.
 
     Raises:
         SampleError: when the key is not one text or whole number.
@@ -84,7 +88,7 @@ def selected_key(features: Features) -> str | None:
     key = key_of({KEY: whole(value)})
     if key is None:
         raise SampleError(f"the feature {KEY!r} is not one text or whole number, so it cannot be the key")
-    return key.strip()
+    return key if key == own else key.strip()
 
 
 def _value(name: str, feature: Feature, *, as_array: bool) -> bytes | NDArray[np.generic]:

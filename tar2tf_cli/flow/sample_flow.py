@@ -261,7 +261,7 @@ def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sam
 
     key = sample[KEY]
     made = features(sample)
-    return as_entries(made, selected_key(made) or key, rule)
+    return as_entries(made, selected_key(made, key) or key, rule)
 
 
 class ReadOptions(NamedTuple):

@@ -478,3 +478,15 @@ def test_python_says_the_same(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in shards_in(tmp_path, "a-*.data")] == [
         path.read_bytes() for path in shards_in(tmp_path, "b-*.data")
     ]
+
+
+@pytest.mark.parametrize("way", ["plain", "op", "records"])
+def test_spaces_at_the_ends_of_keys_are_kept(tmp_path: Path, way: str) -> None:
+    keys = [" a", "b ", "c", "dir/ d "]
+    shard = write_tar(tmp_path / "in.tar", [(key, {"txt": key.encode()}) for key in keys])
+    if way == "records":
+        assert tar2tf("convert", shard, "-o", tmp_path / "in.record").returncode == 0
+        shard = tmp_path / "in.record"
+    ops = ["--op", "rename:txt=txt,text"] if way == "op" else []
+    assert tar2tf("convert", shard, "-o", tmp_path / "out.tar", *ops).returncode == 0
+    assert samples_of(tmp_path / "out.tar") == [(key, {"txt": key.encode()}) for key in keys]

@@ -150,6 +150,11 @@ def test_a_key_among_features_is_one_text_or_whole_number(value: Any, key: str) 
     assert selected_key({"x": value}) is None
 
 
+def test_the_key_that_a_sample_has_already_keeps_its_spaces() -> None:
+    assert selected_key({KEY: b" x "}, " x ") == " x "
+    assert selected_key({KEY: b" x "}, "x") == "x"
+
+
 @pytest.mark.parametrize("value", [int64_list([7, 8]), int64_list([]), bytes_list([b"a", b"b"]), float_list([0.5])])
 def test_what_is_no_single_text_or_whole_number_cannot_be_the_key(value: Any) -> None:
     with pytest.raises(SampleError) as caught:
