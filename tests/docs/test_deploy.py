@@ -15,6 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from commands import tar2tf
+from kernel_build import COMPILED_QUICKLY
 from readme import ROOT
 from shards import PHOTOS
 from tar2tf_cli import __version__
@@ -64,7 +65,7 @@ def test_the_steps_of_the_image_make_a_command_that_works(python: Path, tmp_path
     assert len(steps) == 2
     copy_of_context(tmp_path / "source")
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_FORCE_REINSTALL": "1"}
-    environment = {**os.environ, **offline, "PATH": f"{python}:{os.environ['PATH']}"}
+    environment = {**os.environ, **COMPILED_QUICKLY, **offline, "PATH": f"{python}:{os.environ['PATH']}"}
     for step in steps:
         command = step.replace("/source", f"{tmp_path}/source").replace("/wheels", f"{tmp_path}/wheels")
         subprocess.run(["sh", "-ec", command], env=environment, cwd=tmp_path, timeout=200, check=True)
@@ -115,7 +116,7 @@ def test_the_conda_recipe_renders_to_what_the_package_needs() -> None:
 def test_the_script_of_the_conda_recipe_installs_the_command_without_tensorflow(python: Path) -> None:
     script = RECIPE["build"]["script"]
     command = script["content"].replace("${{ PYTHON }}", str(python / "python"))
-    environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FORCE_REINSTALL": "1"}
+    environment = {**os.environ, **COMPILED_QUICKLY, "PIP_NO_INDEX": "1", "PIP_FORCE_REINSTALL": "1"}
     subprocess.run(["sh", "-ec", command], env=environment, cwd=ROOT, timeout=200, check=True, capture_output=True)
     for line in (line for test in RECIPE["tests"] for line in test.get("script", [])):
         subprocess.run(["sh", "-ec", f"{python}/{line}"], timeout=100, check=True)

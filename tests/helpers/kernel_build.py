@@ -23,6 +23,9 @@ needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compile
 SOURCE = Path(kernel.__file__).with_name("kernel.c")
 
 
+COMPILED_QUICKLY = {"CFLAGS": "-O0"}
+"""Variables for a test of packages, in which the kernel need not be fast: it takes half a second, not 2.4 s."""
+
 _FOLDER = "KERNEL_OF_TESTS"
 """The variable that names the folder in which processes that share the kernel build it."""
 

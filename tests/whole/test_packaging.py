@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_build import COMPILED_QUICKLY
 from readme import ROOT
 from shards import PHOTOS
 from tar2tf_cli import __version__
@@ -40,6 +41,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def built(kind: str, folder: Path, **environment: str) -> Path:
+    environment = {**COMPILED_QUICKLY, **environment}
     run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder, cwd=ROOT, **environment)
     (path,) = folder.iterdir()
     return path
