@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
-from tar2tf_cli.datasets.records import open_records
+from tar2tf_cli.datasets.indexes import Indexes
+from tar2tf_cli.datasets.process_resources import ProcessResources
+from tar2tf_cli.datasets.records import Records
+from tar2tf_cli.datasets.shards import find_shards
 from tar2tf_cli.datasets.side_files import one_document
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.features.described import is_optional
@@ -213,7 +216,10 @@ def _images(path: str, names: Sequence[str]) -> dict[str, _Images]:
     found: dict[str, _Images] = {name: set() for name in names}
     if not found:
         return {}
-    for example in open_records(path, index_folder=""):
+    process = ProcessResources()
+    shards, _ = find_shards([path], None, process)  # the notes are for those who train with them
+    records: Records[dict[str, Any]] = Records(shards, Indexes(""), process)
+    for example in records:
         for name in [*found]:
             try:
                 image = header(example[name])
