@@ -140,9 +140,9 @@ class UniformValues:
 
 
 def _of_dtype(default: object, dtype: str) -> object:
-    """Return a default as a value of a feature's dtype: text as bytes, and a number of Python as one of NumPy.
+    """Return a default as a value of a feature's dtype: text as bytes, and a Python number as a NumPy number.
 
-    A number that the dtype does not have is returned unchanged.
+    A number that the dtype cannot represent is returned unchanged.
     """
     if isinstance(default, str) and dtype == "bytes":
         return default.encode()

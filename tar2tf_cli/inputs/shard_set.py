@@ -514,12 +514,13 @@ def documents_next_to(source: Source, items: Iterable[ObjectInfo], connection: C
             folders[os.path.dirname(source.locate(item.name))] = None
     documents: list[Document] = []
     for folder in folders:
-        if is_web(folder) or not (is_remote(folder) or os.path.isdir(folder or ".")):
+        if not (is_remote(folder) or os.path.isdir(folder or ".")):
             continue
         with suppress(Tar2tfError):
             place = open_source(folder or ".", **(connection if is_remote(folder) else {}))
-            names = _describing_in(place)
-            documents += _readable(map(place.locate, names), lambda path: _read_document(path, connection))
+            if place.store is None or place.store.can_list:
+                names = _describing_in(place)
+                documents += _readable(map(place.locate, names), lambda path: _read_document(path, connection))
     return documents
 
 

@@ -55,7 +55,7 @@ def is_remote(bucket: str) -> bool:
 
 
 def is_web(url: str) -> bool:
-    """Whether a URL names a file or folder of a web server, which has no listings and whose URLs may have queries."""
+    """Whether a URL names a file or folder of a web server, whose URLs may have a query."""
     return url.startswith(("http://", "https://"))
 
 

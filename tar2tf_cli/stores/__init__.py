@@ -112,8 +112,8 @@ def open_store(bucket: str, **connection: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:
-        UsageError: for an unknown scheme, for a URL that must not contain credentials but does, and for an endpoint or
-            a time that is none.
+        UsageError: for an unknown scheme, for a URL that must not contain credentials but does, for an endpoint that is
+            not text, and for a `retry_for` that is not a number of seconds.
     """
     from tar2tf_cli.ops.rules import accepted, optional, text
     from tar2tf_cli.stores.retries import retry_seconds
